@@ -1,4 +1,6 @@
-"""Builds one extension module per ``.pyx`` file. A release build fails if Cython prints performance hints.
+"""Builds an extension module of each ``.pyx`` file that no other file includes.
+
+A release build fails if Cython prints performance hints.
 
 CYPRODUCER_DEBUG=1        check and count invariants, check bounds, do not optimise
 CYPRODUCER_SANITIZE=a,b   use the compiler's sanitizers (address,undefined); tests/support/sanitized.py runs the result
@@ -8,6 +10,7 @@ CFLAGS=-O1                optimise at this level instead of -O3
 """
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -31,6 +34,7 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "embedsignature": True,
 }
+INCLUDED = re.compile(r'^include "(.+)"', re.MULTILINE)
 HEADERS = sorted(str(path) for path in Path("cyproducer").rglob("*.h"))
 
 COMPILE_ARGS = ["-std=gnu11", "-Wall", "-Wno-unused-function", "-fno-strict-aliasing"]
@@ -47,13 +51,20 @@ if SANITIZE:
     COMPILE_ARGS += [*LINK_ARGS, "-O1", "-g", "-fno-omit-frame-pointer", "-DCYPRODUCER_SANITIZED=1"]
 
 
+def modules() -> list[Path]:
+    """Return the ``.pyx`` files from which extension modules are built: those that no other one includes."""
+    paths = sorted(Path("cyproducer").rglob("*.pyx"))
+    included = {path.parent / name for path in paths for name in INCLUDED.findall(path.read_text())}
+    return [path for path in paths if path not in included]
+
+
 def extensions() -> list[Extension]:
-    """Return one extension per ``.pyx`` file. The project's root is the include directory of all of them.
+    """Return all extension modules. The project's root is the include directory of all of them.
 
     End the build if there is no such file, because the built package could not be imported.
     """
     found = []
-    for path in sorted(Path("cyproducer").rglob("*.pyx")):
+    for path in modules():
         if ONLY and ONLY.isdisjoint(path.parent.parts):
             continue
         found.append(

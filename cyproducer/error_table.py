@@ -1,7 +1,7 @@
 """Lists Kafka's error codes: name, whether a retry can help, whether metadata must be refreshed, and what happened.
 
 This is the only table of them. `cyproducer.errors` makes its public classes from it; the protocol, the cluster metadata
-and the sender read it directly, and so does the native code that handles batches (sender/engine/delivery/error_flags).
+and the sender read it directly, and so does the native code that handles batches (sender/engine/refusal.pyx).
 Source of the facts: Kafka's `Errors.java` and the classes of its exceptions. `retriable` is a subclass of
 RetriableException, `refresh_metadata` one of InvalidMetadataException. Exceptions to these rules (MESSAGE_TOO_LARGE
 takes a merged batch apart, DUPLICATE_SEQUENCE_NUMBER is a success) belong to the code that handles batches.

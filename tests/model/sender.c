@@ -89,7 +89,7 @@ bool sender_may(const struct state *s, int thread, int op) {
 
 /* ------------------------------------------------------------------ accumulate */
 
-/* Closes the batch and measures its chain; `seal` of accumulator.pyx. */
+/* Closes the batch and measures its chain; `seal` of intake.pyx. */
 static void seal(uint32_t head) {
     uint32_t slot = head;
     ME.batches[head].state = CLOSED;
@@ -155,7 +155,7 @@ static void accumulate(void) {
     }
 }
 
-/* Marks an owner that has submitted nothing as idle: `make_idle` of activity.pyx. */
+/* Marks an owner that has submitted nothing as idle: `make_idle` of front_end.pyx. */
 static void rest(void) {
     cyp_front_end_idles(&W.outcomes.idle);
     ME.idle = cyp_submit_tail(&W.arena.submit_tail) == ME.submit_head;
@@ -187,7 +187,7 @@ static int by_open_seq(const uint8_t *found, uint8_t *order) {
     return count;
 }
 
-/* Handles the end of the front-end: `scan` of accumulator.pyx. A row that seems never to have been written is left as it
+/* Handles the end of the front-end: `scan` of intake.pyx. A row that seems never to have been written is left as it
  * is: it may be in a page of the slot table without memory. */
 static void close_arena(void) {
     uint8_t found[SLOTS] = {0}, order[SLOTS] = {0};

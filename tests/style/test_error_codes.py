@@ -3,10 +3,10 @@
 import re
 
 import pytest
+from cyproducer.sender.engine.native import flags_of
 from test_tidy import ROOT
 
 from cyproducer.error_table import ERRORS, error_of
-from cyproducer.sender.engine.delivery.error_flags import flags_of
 
 NATIVE = ROOT / "cyproducer" / "protocol" / "error_codes.pxd"
 DECLARED = re.compile(r"^    ERROR_([A-Z0-9_]+) = (-?\d+)$", re.MULTILINE)

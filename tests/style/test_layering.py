@@ -115,7 +115,7 @@ def test_every_package_has_a_rule():
 @pytest.mark.parametrize(
     ("module", "text", "cython", "package"),
     [
-        ("cyproducer.producer.a", "from cyproducer.sender.engine.loop import run", False, False),
+        ("cyproducer.producer.a", "from cyproducer.sender.engine.native import run", False, False),
         ("cyproducer.producer.a", "def f():\n    import cyproducer.sender", False, False),
         ("cyproducer.producer.a", "from ..sender import loop", False, False),
         ("cyproducer.producer", "from ..sender import loop", False, True),
@@ -128,7 +128,7 @@ def test_every_package_has_a_rule():
         ("cyproducer.sender.a", "from cyproducer.producer.arena.append cimport put", True, False),
         ("cyproducer.sender.a", "cimport cyproducer.producer.arena.append as x", True, False),
         ("cyproducer.sender.a", "from ..producer.append cimport (\n    put,\n    take)", True, False),
-        ("cyproducer.sender.engine.state.a", "from cyproducer.sender.engine.loop cimport run", True, False),
+        ("cyproducer.record.a", "from cyproducer.sender.engine.native cimport run", True, False),
         ("cyproducer.producer.arena.a", "def f():\n    from cyproducer.producer import session", False, False),
         ("cyproducer.shm.ring", "from cyproducer.record.varint cimport size", True, False),
         ("cyproducer.shm.ring", "from cyproducer import errors", False, False),

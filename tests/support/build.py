@@ -3,21 +3,29 @@
 import importlib.machinery
 import importlib.util
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
 
+INCLUDED = re.compile(r'^include "(.+)"', re.MULTILINE)
 SOURCE = Path(__file__).resolve().parents[2] / "cyproducer"
 # Located, not imported: the package cannot be imported without its extension modules, which this file must report.
 PACKAGE = Path(importlib.util.find_spec("cyproducer").origin).resolve().parent
 
 
 def extension_names() -> list[str]:
-    """Return the dotted names of all extension modules that the source tree declares (one per ``.pyx``)."""
+    """Return the dotted names of all extension modules: of the ``.pyx`` files that no other one includes."""
     return [
-        ".".join(("cyproducer", *path.relative_to(SOURCE).with_suffix("").parts))
-        for path in sorted(SOURCE.rglob("*.pyx"))
+        ".".join(("cyproducer", *path.relative_to(SOURCE).with_suffix("").parts)) for path in extension_sources(SOURCE)
     ]
+
+
+def extension_sources(root: Path) -> list[Path]:
+    """Return the ``.pyx`` files under `root` that no other one includes, like setup.py."""
+    paths = sorted(root.rglob("*.pyx"))
+    included = {path.parent / name for path in paths for name in INCLUDED.findall(path.read_text())}
+    return [path for path in paths if path not in included]
 
 
 def missing_extensions() -> list[str]:

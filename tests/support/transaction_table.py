@@ -49,7 +49,7 @@ DESCRIBED = (
 
 
 class StandInTable:
-    """Like cyproducer.sender.engine.transaction_table.TransactionTable.
+    """Like cyproducer.sender.engine.native.TransactionTable.
 
     `on_change` is called before and after each change of a row: a test may let the sender end there. `stored` has the
     (index, phase) of each store.

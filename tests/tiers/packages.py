@@ -81,20 +81,6 @@ PACKAGES = {
     "sender.system": Package(
         (*LEAVES, "host", "observe"), ("unit/sender", "integration/sender/test_limited_sender.py")
     ),
-    "sender.engine.state": Package(
-        (*LEAVES, "shm", "protocol", "record"), ("unit/sender", "integration/engine", "simulation")
-    ),
-    "sender.engine.intake": Package(
-        (*MEMORY, *LEAVES, "sender.engine.state"), ("integration/engine", "simulation", "hostile")
-    ),
-    "sender.engine.delivery": Package(
-        (*MEMORY, *LEAVES, "protocol", "sender.engine.state", "sender.engine.intake"),
-        ("integration/engine", "simulation"),
-    ),
-    "sender.engine.network": Package(
-        (*LEAVES, "shm", "protocol", "sender.engine.state", "sender.engine.intake", "sender.engine.delivery"),
-        ("integration/engine", "simulation"),
-    ),
     "sender.telemetry": Package(
         (*LEAVES, "host", "protocol", "record", "sender.system"),
         ("unit/sender", "integration/engine/test_engine_telemetry.py", "integration/producer/test_telemetry_kafka.py"),
@@ -110,10 +96,6 @@ PACKAGES = {
             "protocol",
             "cluster",
             "security",
-            "sender.engine.state",
-            "sender.engine.intake",
-            "sender.engine.delivery",
-            "sender.engine.network",
             "sender.brokers",
         ),
         ("integration/engine", "simulation"),

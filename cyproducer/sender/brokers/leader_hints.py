@@ -1,6 +1,6 @@
 """Reads the newer leaders that a broker has named in a Produce response, as the loop hands them over (KIP-951).
 
-``cyproducer/sender/engine/delivery/leader_hints.pyx`` writes the payload of the event.
+``cyproducer/sender/engine/produce.pyx`` writes the payload of the event.
 """
 
 import struct

@@ -1,6 +1,6 @@
 """Keeps the links of the second connections to brokers, by which slow partitions are sent, and asks brokers by them.
 
-The loop decides what is sent by them (cyproducer/sender/engine/network/slow_lanes.pyx).
+The loop decides what is sent by them (cyproducer/sender/engine/slow_lanes.pyx).
 """
 
 from collections.abc import Iterator

@@ -1,22 +1,5 @@
 """Lets the control plane set up the connections of the loop, from the TLS handshake on, and authenticate again."""
 
-from libc.stdint cimport int16_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
-
-from cyproducer.sender.engine.loop cimport Loop
-from cyproducer.sender.engine.network.connection cimport SILENT_NS, confirm_late, silent_at
-from cyproducer.sender.engine.network.epoll cimport EPOLLIN, EPOLLOUT, epoll_update
-from cyproducer.sender.engine.network.slow_lanes cimport may_ask, note_opened
-from cyproducer.sender.engine.network.tls cimport TlsStream, hold
-from cyproducer.sender.engine.state.metrics cimport count_authentication
-from cyproducer.sender.engine.state.model cimport Node
-from cyproducer.sender.engine.state.states cimport (
-    CONNECTION_HANDSHAKING,
-    CONNECTION_NEGOTIATING,
-    CONNECTION_READY,
-)
-from cyproducer.shm.clock cimport monotonic_ns
-
 
 cdef extern from "netinet/in.h" nogil:
     const int IPPROTO_TCP

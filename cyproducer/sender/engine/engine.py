@@ -14,12 +14,8 @@ from cyproducer.sender.brokers.broker import NOTHING_DUE_MS
 from cyproducer.sender.brokers.broker_connections import Brokers
 from cyproducer.sender.brokers.connection_setup import import_security
 from cyproducer.sender.brokers.transaction_rows import Command
-from cyproducer.sender.engine.connections import Connections
-from cyproducer.sender.engine.front_ends import FrontEnds
-from cyproducer.sender.engine.loop import Loop
-from cyproducer.sender.engine.topic_numbers import TopicNumbers
+from cyproducer.sender.engine.native import Connections, FrontEnds, Loop, TopicNumbers, TransactionTable
 from cyproducer.sender.engine.topic_requests import IdleTopics, TopicRequests, TopicShares
-from cyproducer.sender.engine.transaction_table import TransactionTable
 
 __all__ = ["Engine", "FormerFrontEnd", "PredecessorState"]
 

@@ -3,70 +3,6 @@
 Everything here is rare and holds the GIL.
 """
 
-import os
-from collections import deque
-
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-
-from cyproducer.sender.engine.intake.accumulator cimport accumulate, scan_some
-from cyproducer.sender.engine.network.epoll cimport (
-    EPOLLET, EPOLLIN, TAG_FRONT_END, TAG_SHIFT, epoll_add, epoll_new, epoll_remove,
-)
-from cyproducer.sender.engine.recovery cimport restore_front_end, restore_tables, restore_work
-from cyproducer.sender.engine.state.activity cimport activate, deactivate
-from cyproducer.sender.engine.state.breadcrumb cimport untouch
-from cyproducer.sender.engine.state.extents cimport extents_in_use
-from cyproducer.sender.engine.state.front_end_tables cimport (
-    check_arena,
-    describe_outcomes,
-    end_front_end,
-    free_front_end,
-    free_tables,
-    lay_out,
-    list_front_end,
-    new_front_end,
-    reserve_front_end,
-)
-from cyproducer.sender.engine.state.invariants cimport check_core
-from cyproducer.sender.engine.state.metrics cimport begin_sender_metrics, forget_topic, keep_totals
-from cyproducer.sender.engine.state.model cimport FrontEnd, Topic
-from cyproducer.sender.engine.state.outcomes cimport announce
-from cyproducer.sender.engine.state.topic_table cimport add_topic, free_topic
-from cyproducer.sender.engine.state.transactions cimport (
-    add_transaction,
-    find_shared,
-    find_transaction,
-    free_transaction,
-    has_left_nothing,
-    join_transaction,
-    leave_transaction,
-    orphan_transaction,
-)
-from cyproducer.sender.engine.tables cimport begin_state, core_free, core_new, core_state
-from cyproducer.shm.atomics cimport load_relaxed
-from cyproducer.shm.clock cimport monotonic_ns, wake_signal
-from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
-from cyproducer.shm.geometry cimport StateGeometry, front_end_geometry, state_geometry
-from cyproducer.shm.layout cimport (
-    CYP_BODIES_MAX,
-    CYP_CLIENT_ERRORS,
-    CYP_CLIENT_SENSORS,
-    CYP_CONTRIBUTORS_MAX,
-    CYP_CONTROL_DETACHED,
-    CYP_CONTROL_RELEASED,
-    CYP_ENTRIES_MAX,
-    CYP_OWN_ERRORS,
-    CYP_SENDER_TOPICS,
-    CYP_UNIT_BYTES,
-    cyp_sender_metrics,
-)
-from cyproducer.shm.metrics cimport front_end_readings, readings, sender_counts, topic_readings
-from cyproducer.shm.slot cimport control_end
-from cyproducer.shm.wake cimport sender_wakes, waiter_needs_wake
-
-from cyproducer import metric_table
-
 
 cdef enum:
     SCANNED_AT_ONCE = 16384         # slots of a front-end that ends; later iterations scan the others
@@ -80,6 +16,17 @@ cdef class FrontEnds:
     constructor raises ValueError if its state or snapshot is invalid or has another layout, OSError or MemoryError
     without memory.
     """
+
+    cdef Core core
+    cdef readonly SnapshotWriter snapshot
+    cdef readonly Region state
+    cdef readonly list refused      # attach ids of the predecessor's front-ends that could not be taken over
+    cdef readonly bint is_closed
+    cdef dict topic_numbers         # topic name -> its number
+    cdef dict _regions              # attach id -> (arena, outcomes)
+    cdef dict _addresses            # attach id -> its FrontEnd, as an integer
+    cdef object _unmapping          # deque of (arena, outcomes, address of the FrontEnd) that are being unmapped
+    cdef list _gone                 # attach ids that were unmapped since the last take_gone()
 
     def __cinit__(self, dict settings, object predecessor_state=None):
         cdef StateGeometry geometry

@@ -4,70 +4,6 @@ One iteration is `nogil` C from end to end. Rare work (attaching, connecting, me
 an event, and Python answers through the methods here.
 """
 
-import os
-
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free
-from libc.string cimport memcpy
-from posix.uio cimport iovec
-
-from cyproducer.sender.engine.delivery.backoff cimport backoff_ns
-from cyproducer.sender.engine.delivery.expiry cimport expire
-from cyproducer.sender.engine.delivery.identities cimport demand_epoch
-from cyproducer.sender.engine.delivery.producer_ids cimport refuse_producer_id
-from cyproducer.sender.engine.delivery.requests cimport new_request, next_correlation_id, recycle_all
-from cyproducer.sender.engine.delivery.failed_transactions cimport end_failed
-from cyproducer.sender.engine.delivery.throttle cimport throttle
-from cyproducer.sender.engine.drain cimport drain_all, saturated
-from cyproducer.sender.engine.front_ends cimport FrontEnds
-from cyproducer.sender.engine.intake.accumulator cimport accumulate, anything_submitted, linger, scan_ending
-from cyproducer.sender.engine.intake.sticky_partitioner cimport choose_sticky, leave_stuck, note_load, publish_shares
-from cyproducer.sender.engine.network.connection cimport (
-    check_timeouts,
-    close_connection,
-    enqueue,
-    flush_out,
-    new_node,
-    on_socket,
-)
-from cyproducer.sender.engine.network.slow_lanes cimport set_broker
-from cyproducer.sender.engine.network.tls cimport tls_end
-from cyproducer.sender.engine.network.epoll cimport (
-    EPOLLIN,
-    EPOLLOUT,
-    TAG_MASK,
-    TAG_NODE,
-    TAG_SHIFT,
-    TAG_WATCHED,
-    cyp_epoll_event,
-    epoll_add,
-    epoll_collect,
-    epoll_remove,
-)
-from cyproducer.sender.engine.state.activity cimport activate, next_due
-from cyproducer.sender.engine.state.breadcrumb cimport untouch
-from cyproducer.sender.engine.state.invariants cimport check_core
-from cyproducer.sender.engine.state.metrics cimport (
-    count_connection, count_select, count_throttle, count_work, enter_node,
-)
-from cyproducer.sender.engine.state.events cimport CLOSE_BY_US, EVENT_PRODUCER_ID, Event
-from cyproducer.sender.engine.state.model cimport REQUEST_CONTROL, Core, FrontEnd, Node, Lane, Request, Topic
-from cyproducer.sender.engine.state.outcomes cimport announce, push_event
-from cyproducer.sender.engine.state.ready cimport note_timer, oldest_request
-from cyproducer.sender.engine.state.states cimport (
-    CONNECTION_CONNECTING,
-    CONNECTION_NEGOTIATING,
-    CONNECTION_READY,
-)
-from cyproducer.sender.engine.state.topic_table cimport append_partition, has_batches, next_lane, note_use, rows_left
-from cyproducer.sender.engine.state.transactions cimport is_open
-from cyproducer.shm.atomics cimport store_relaxed, store_release
-from cyproducer.shm.clock cimport monotonic_ns
-from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.debug cimport CYPRODUCER_DEBUG
-from cyproducer.shm.layout cimport CYP_TOPICS_MAX
-from cyproducer.shm.wake cimport sender_sleeps, sender_wakes
-
 
 cdef enum:
     EVENTS_MAX = 256
@@ -82,6 +18,11 @@ cdef class Loop:
     settings: sender-side settings (max_request_size, request_timeout_ms, retry_backoff_ms, ...) as numbers.
     front_ends: the front-ends that it serves. The loop closes them with itself.
     """
+
+    cdef readonly FrontEnds front_ends
+    cdef Core *core                 # of the front-ends
+    cdef dict _watched              # fd -> True
+    cdef list _ready                # watched descriptors that were ready in the last call of run()
 
     def __cinit__(self, dict settings, FrontEnds front_ends not None):
         self.front_ends = front_ends

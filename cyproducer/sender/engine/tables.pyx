@@ -2,42 +2,8 @@
 
 Sizes: 8,192 entries are enough for 1,638 partitions with five batches in flight each. 65,536 contributors are eight
 front-ends for each entry. 512 bodies of 64 KiB limit the memory of merged batches to 32 MiB. How much of each table a
-broker and a front-end may use depends on what is free (flows.pyx). New batches beyond that wait; none is lost.
+broker and a front-end may use depends on what is free (drain.pyx). New batches beyond that wait; none is lost.
 """
-
-from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
-
-from cyproducer.sender.engine.delivery.requests cimport free_request
-from cyproducer.sender.engine.state.events cimport Failure
-from cyproducer.sender.engine.state.model cimport (
-    FAILURES_MAX,
-    NAMED_MAX,
-    ClientBatch,
-    Core,
-    Named,
-    Request,
-    Transaction,
-    WireBatch,
-)
-from cyproducer.sender.engine.state.transactions cimport place_transactions
-from cyproducer.shm.debug cimport CYPRODUCER_DEBUG, check
-from cyproducer.shm.geometry cimport StateGeometry
-from cyproducer.shm.layout cimport (
-    CYP_BODIES_MAX,
-    CYP_CONTRIBUTORS_MAX,
-    CYP_ENTRIES_MAX,
-    CYP_LAYOUT_VERSION,
-    CYP_PARTITIONS_MAX,
-    CYP_STATE_MAGIC,
-    CYP_TOPICS_MAX,
-    CYP_TRANSACTIONS_MAX,
-    cyp_contributor,
-    cyp_entry,
-    cyp_partition_row,
-    cyp_state_header,
-    cyp_transaction_row,
-)
 
 
 cdef object core_new(Core *core):

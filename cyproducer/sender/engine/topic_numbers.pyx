@@ -10,26 +10,9 @@ rows of its partitions are FREE, the snapshot is cleared, the number is FREE. A 
 is left. One that finds a number USED with an odd generation lets it keep its name.
 """
 
-from libc.stdint cimport int16_t, int32_t, uint32_t
-from libc.stdlib cimport free
-
-from cyproducer.sender.engine.delivery.producer_ids cimport want_producer_id
-from cyproducer.sender.engine.front_ends cimport FrontEnds
-from cyproducer.sender.engine.intake.accumulator cimport next_used
-from cyproducer.sender.engine.state.breadcrumb cimport touch, untouch
-from cyproducer.sender.engine.state.model cimport Core, FrontEnd, Lane, Node, Topic
-from cyproducer.sender.engine.state.topic_table cimport free_rows, is_idle, next_lane, topic_state
-from cyproducer.sender.engine.state.transactions cimport place_of
-from cyproducer.shm.atomics cimport store_release32
-from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport CYP_NONE, CYP_TOPIC_RETIRED, cyp_transaction_place
-from cyproducer.shm.slot cimport slot_topic
-from cyproducer.shm.snapshot cimport topic_id_number
-
 
 cdef enum:
     SLOTS_AT_ONCE = 16384           # rows that one call of search() looks at
-    EPOCH_MAX = 32767
 
 
 cdef class TopicNumbers:

@@ -1,21 +1,5 @@
 """Gives the control plane access to the rows of transactional producers (state/transactions.pyx)."""
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t, uint64_t
-
-from cyproducer.sender.engine.front_ends cimport FrontEnds
-from cyproducer.sender.engine.intake.accumulator cimport take_submitted
-from cyproducer.sender.engine.state.activity cimport activate
-from cyproducer.sender.engine.state.breadcrumb cimport untouch
-from cyproducer.sender.engine.state.flows cimport leave_backoff
-from cyproducer.sender.engine.state.model cimport Core, FrontEnd, Lane, Transaction
-from cyproducer.sender.engine.state.states cimport SETTLED, UNSETTLED, UNSETTLED_AND_AWAITED
-from cyproducer.sender.engine.state.topic_table cimport free_transactional, is_idle
-from cyproducer.sender.engine.state.transactions cimport (
-    fail_transaction, free_transaction, is_busy, open_transaction, place_of, store_place,
-)
-from cyproducer.shm.clock cimport monotonic_ns
-from cyproducer.shm.layout cimport CYP_TRANSACTION_READY, cyp_transaction_place, cyp_transaction_row
-
 PHASES = ("new", "ready", "open", "committing", "aborting", "fatal")
 
 

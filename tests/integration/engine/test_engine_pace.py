@@ -13,7 +13,7 @@ from support.fault_rig import NOW, Rig
 from support.front_end import OPEN, SUBMIT_FULL, SUBMIT_OPEN, UNIT
 
 from cyproducer.record.builder import RecordBatchBuilder
-from cyproducer.sender.engine.intake import compression
+from cyproducer.sender.engine import native
 
 NO_SLOT = 0xFFFFFFFF
 
@@ -26,7 +26,7 @@ def slow(monkeypatch):
         time.sleep(0.01)
         return bytes(data)
 
-    monkeypatch.setattr(compression, "compressor", lambda codec, level: compress)
+    monkeypatch.setattr(native, "compressor", lambda codec, level: compress)
     return {"compression_type": "zstd", "compression_level": 22}
 
 
@@ -254,7 +254,7 @@ def test_batches_compressed_by_their_owners_are_not_merged_without_time(monkeypa
         time.sleep(0.01)
         return bytes(data)
 
-    monkeypatch.setattr(compression, "compressor", lambda codec, level: compress)
+    monkeypatch.setattr(native, "compressor", lambda codec, level: compress)
     with ScriptedBroker(partitions=20, nodes=1) as broker, Rig(broker) as rig:
         rig.attach_many(2, linger_ms=0, compression_type="gzip", compression_level=7)
         for partition in range(20):

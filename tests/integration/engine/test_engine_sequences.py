@@ -1,4 +1,4 @@
-"""Tests what a broker's answer proves about earlier attempts (delivery/sequences.pyx), row by row and at random.
+"""Tests what a broker's answer proves about earlier attempts (idempotence.pyx), row by row and at random.
 
 The scripted broker forgets as Kafka does: a restart leaves it the last batch of each producer. Nothing may be in the
 log twice or out of order, and every acknowledged batch is there at the reported offset.

@@ -1,4 +1,4 @@
-"""Tests an engine that dies while it settles what is in the log, at each step of sequences.pyx.
+"""Tests an engine that dies while it settles what is in the log, at each step of idempotence.pyx.
 
 A debug build is killed at the step; a release build has no crash points and runs through it.
 """

@@ -16,7 +16,7 @@ from typing import Any
 import control_rig
 import pytest
 from control_rig import LINGER_S, Sender, attach_message, close_all, hung_up
-from cyproducer.sender.engine.front_ends import FrontEnds
+from cyproducer.sender.engine.native import FrontEnds
 from cyproducer.shm.arena_region import create_arena
 from cyproducer.shm.region import Region
 from support import layout

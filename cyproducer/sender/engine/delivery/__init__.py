@@ -1,1 +1,0 @@
-"""Writes Produce requests, reads their responses, and decides what happens to a batch after each response."""

@@ -1,3 +1,0 @@
-"""Declares the types of the compiled module error_flags."""
-
-def flags_of(error: int) -> tuple[bool, bool, bool, bool]: ...

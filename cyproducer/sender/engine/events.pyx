@@ -1,0 +1,71 @@
+"""Declares what the loop reports to the control plane: events, failures, the reasons in them, and counters."""
+
+
+cdef enum EventKind:
+    EVENT_CONNECTED = 1
+    EVENT_CLOSED = 2
+    EVENT_RESPONSE = 3
+    EVENT_PRODUCER_ID = 4           # a new producer id is needed
+    EVENT_VIOLATION = 5             # a front-end broke the protocol
+    EVENT_WORK = 6                  # there are batches for a broker without a connection
+    EVENT_STATE_LOST = 7            # the broker has lost the state of a lane's producer; attach_id: the lane's row
+    EVENT_STATE_DENIED = 8          # the broker refuses to say whether it has the state; error: Kafka's code
+    EVENT_LEADERS = 9               # the broker has named newer leaders; payload: see produce.pyx
+    EVENT_LATE = 10                 # the answer to the first request of a broker's first connection is late
+    EVENT_HANDSHAKE = 11            # the TLS handshake can go on: the socket is readable, or writable as awaited
+    EVENT_SILENT = 12               # the broker has not answered the oldest request of a connection for SILENT_NS
+
+
+# How a front-end broke the shared-memory protocol; engine.py has the text for the log.
+cdef enum Violation:
+    VIOLATION_RING = 1              # its submission ring claims more entries than it can hold
+    VIOLATION_HINT = 2              # an entry of its submission ring is invalid
+    VIOLATION_CHAIN = 3             # a committed batch is not a valid chain of records
+    VIOLATION_CHANGED = 4           # it changed a batch after it was committed
+    VIOLATION_TOPIC = 5             # a committed batch has a generation that the topic's name never had
+
+
+ctypedef struct Event:
+    uint8_t kind
+    uint32_t node
+    int32_t correlation_id
+    int32_t error                   # errno, a CLOSE_ or a VIOLATION_ reason, or Kafka's code
+    uint64_t attach_id
+    uint8_t *payload                # of a response; the receiver of the event frees it
+    uint32_t payload_length
+
+
+# A newer leader of a lane's partition that a broker has named.
+ctypedef struct LeaderHint:
+    uint32_t row                    # the lane's row of the partition table
+    int32_t leader_id
+    int32_t leader_epoch
+
+
+cdef enum CloseReason:
+    CLOSE_BY_PEER = -1
+    CLOSE_TIMEOUT = -2
+    CLOSE_PROTOCOL = -3
+    CLOSE_BY_US = -4
+    CLOSE_TLS = -5                  # TlsStream.error says why
+    CLOSE_NEEDS_TLS = -6            # a TLS alert came on a connection without TLS
+
+
+ctypedef struct Failure:
+    uint64_t attach_id
+    uint32_t topic
+    int32_t error
+    uint64_t records
+
+
+ctypedef struct Totals:
+    uint64_t records
+    uint64_t bytes
+    uint64_t batches
+    uint64_t requests
+    uint64_t retries
+    uint64_t errors
+    uint64_t merged
+    uint64_t turns                  # loop iterations
+    uint64_t sleeps
+    uint64_t looks                  # reads of the tail of a submission ring

@@ -1,0 +1,678 @@
+"""Takes batches from the arenas of the front-ends: from a hint in a submission ring to a checked batch in a queue."""
+
+
+# ------------------------------------------------------------ validation
+#
+# Checks that a sealed batch holds valid records, as many as its front-end has declared, in memory that it has written.
+#
+# A broker trusts what the sender's CRC covers, and it does not check everything that consumers rely on. So a batch that
+# is sent as its front-end built it is walked once, just before its CRC is computed. A merged batch was checked while
+# its records were copied.
+
+
+ctypedef struct RecordCursor:
+    # the read position in a record that lies in several chunks
+    FrontEnd *front_end
+    uint32_t slot
+    uint32_t at
+    uint64_t left
+
+
+cdef bint chunks_are_written(ClientBatch *batch) noexcept nogil:
+    """Return whether the chunks of a sealed batch may be read, see front_end.pyx."""
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = batch.slot if front_end.is_stranger else <uint32_t>CYP_NONE
+    while slot != CYP_NONE:
+        if not chunk_is_written(front_end, slot, front_end.chunk_bytes[slot]):
+            return False
+        slot = front_end.chunk_next[slot]
+    return True
+
+
+cdef bint well_formed(ClientBatch *batch) noexcept nogil:
+    """Return whether the batch's chunks hold exactly the declared records. Store the size of the largest one."""
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = batch.slot, first = 0
+    batch.largest = 0
+    if batch.count == 1 and front_end.chunk_bytes[slot] < batch.bytes:
+        batch.largest = batch.bytes
+        return _one_record(batch)
+    while slot != CYP_NONE:
+        if not check_records(
+            front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES,
+            front_end.chunk_bytes[slot],
+            front_end.chunk_count[slot],
+            first,
+            &batch.largest,
+        ):
+            return False
+        first += front_end.chunk_count[slot]
+        slot = front_end.chunk_next[slot]
+    return True
+
+
+cdef bint _one_record(ClientBatch *batch) noexcept nogil:
+    """Return whether a chain of several chunks holds exactly one record."""
+    cdef RecordCursor cursor
+    cdef uint64_t raw = 0
+    cursor.front_end = batch.front_end
+    cursor.slot = batch.slot
+    cursor.at = 0
+    cursor.left = batch.bytes
+    if not _varint(&cursor, 32, &raw) or raw != cursor.left << 1:
+        return False
+    if _byte(&cursor) != 0:  # attributes
+        return False
+    if not _varint(&cursor, 64, &raw) or not _varint(&cursor, 32, &raw) or raw != 0:  # timestamp delta, offset delta
+        return False
+    if not _field(&cursor, True) or not _field(&cursor, True) or not _varint(&cursor, 32, &raw) or raw & 1:
+        return False
+    raw >>= 1
+    while raw:
+        raw -= 1
+        if not _field(&cursor, False) or not _field(&cursor, True):
+            return False
+    return cursor.left == 0
+
+
+cdef int _byte(RecordCursor *cursor) noexcept nogil:
+    """Return the next byte, read once; -1 at the end."""
+    cdef FrontEnd *front_end = cursor.front_end
+    if cursor.left == 0 or not _enter(cursor):
+        return -1
+    cursor.left -= 1
+    cursor.at += 1
+    return (<const volatile uint8_t *>(front_end.chunks + <uint64_t>cursor.slot * CYP_UNIT_BYTES))[cursor.at - 1]
+
+
+cdef bint _enter(RecordCursor *cursor) noexcept nogil:
+    """Go to the chunk that has the next byte. Return False at the end."""
+    while cursor.at == cursor.front_end.chunk_bytes[cursor.slot]:
+        cursor.slot = cursor.front_end.chunk_next[cursor.slot]
+        cursor.at = 0
+        if cursor.slot == CYP_NONE:
+            return False
+    return True
+
+
+cdef bint _varint(RecordCursor *cursor, int bits, uint64_t *value) noexcept nogil:
+    """Read a varint of at most `bits` bits into `value`. Return False if it is malformed."""
+    cdef int shift = 0, byte
+    value[0] = 0
+    while shift < bits:
+        byte = _byte(cursor)
+        if byte < 0 or (bits - shift < 7 and (byte & 0x7f) >> (bits - shift)):
+            return False
+        value[0] |= <uint64_t>(byte & 0x7f) << shift
+        if byte < 0x80:
+            return byte > 0 or shift == 0
+        shift += 7
+    return False
+
+
+cdef bint _field(RecordCursor *cursor, bint null) noexcept nogil:
+    """Skip a length and that many bytes. Return False if they are malformed. `null`: the length may be -1."""
+    cdef uint64_t raw = 0, step
+    if not _varint(cursor, 32, &raw):
+        return False
+    if raw & 1:
+        return null and raw == 1
+    raw >>= 1
+    if raw > cursor.left:
+        return False
+    while raw:
+        if not _enter(cursor):
+            return False
+        step = min(raw, <uint64_t>(cursor.front_end.chunk_bytes[cursor.slot] - cursor.at))
+        cursor.at += <uint32_t>step
+        cursor.left -= step
+        raw -= step
+    return True
+
+
+# ------------------------------------------------------------ accumulator
+#
+# Queues the batches of all front-ends by partition until they are drained, like RecordAccumulator in Kafka.
+#
+# The entries of a submission ring are only hints; the slot table is authoritative. Everything that a front-end can
+# write is read once, checked against private geometry, and kept in private memory. A front-end that breaks the protocol
+# is detached. It can lose only its own records.
+
+
+cdef const char *NO_LANE = b"the sender has too many partitions of transactional producers: use fewer of them"
+
+
+cdef enum:
+    SLOTS_PER_TURN = 16384          # rows scanned per iteration, of front-ends that have ended
+    HINTS_PER_TURN = 16384          # per front-end and iteration; the rest waits, so that others are served
+
+
+cdef void report_violation(Core *core, FrontEnd *front_end, int why) noexcept nogil:
+    """Note that the front-end broke the protocol: nothing of it is read again, and Python detaches it."""
+    if not front_end.violation:
+        front_end.violation = <uint8_t>why
+        push_event(core, EVENT_VIOLATION, 0, why, front_end.attach_id)
+
+
+cdef bint anything_submitted(Core *core) noexcept nogil:
+    """Return whether an active front-end has submitted something: the last check before sleeping."""
+    cdef FrontEnd *front_end = core.active
+    while front_end != NULL:
+        if not front_end.violation and submit_tail(&front_end.header.submit_tail) != front_end.submit_head:
+            return True
+        front_end = front_end.active_next
+    return False
+
+
+cdef void accumulate(Core *core) noexcept nogil:
+    """Take what every active front-end has submitted. Make a front-end idle if it submits nothing for a while."""
+    cdef FrontEnd *front_end = core.active
+    cdef FrontEnd *following
+    while front_end != NULL:
+        following = front_end.active_next
+        core.totals.looks += 1
+        if front_end.violation:
+            deactivate(core, front_end)
+        elif submit_tail(&front_end.header.submit_tail) != front_end.submit_head:
+            take_submitted(core, front_end)
+        elif core.now - front_end.active_ns > front_end.idle_after_ns:
+            make_idle(core, front_end)
+        front_end = following
+    untouch(core)
+
+
+cdef bint take_submitted(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Take what a front-end has submitted, up to HINTS_PER_TURN entries. Return whether that is all.
+
+    It never is all after a violation. Call untouch() after this.
+    """
+    cdef uint64_t entry, _taken, tail = submit_tail(&front_end.header.submit_tail)
+    front_end.active_ns = core.now
+    touch(core, front_end, CYP_NONE)
+    if tail - front_end.submit_head > front_end.submit_mask + 1:
+        report_violation(core, front_end, VIOLATION_RING)
+    for _taken in range(min(tail - front_end.submit_head, <uint64_t>HINTS_PER_TURN)):
+        if front_end.violation:
+            break
+        entry = submit_take(front_end.submit_ring, front_end.submit_mask, front_end.submit_head)
+        front_end.submit_head += 1
+        _take_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
+        CRASHPOINT(b"accumulate.hint-taken")
+    front_end.outcomes_header.submit_head = front_end.submit_head
+    return not front_end.violation and tail == front_end.submit_head
+
+
+cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t slot, uint32_t generation) noexcept nogil:
+    """Handle an entry of a submission ring: a batch was opened (OPEN) or is full (FULL)."""
+    cdef ClientBatch *batch
+    if slot >= front_end.slot_count or (kind != CYP_SUBMIT_OPEN and kind != CYP_SUBMIT_FULL):
+        report_violation(core, front_end, VIOLATION_HINT)
+        return
+    if not row_is_written(front_end, slot):
+        report_violation(core, front_end, VIOLATION_HINT)
+        return
+    touch(core, front_end, slot)
+    batch = &front_end.batches[slot]
+    if batch.state == BATCH_NONE:
+        batch = admit(core, front_end, slot, generation, False)
+        if batch == NULL:
+            return
+    elif batch.generation != generation:
+        return  # the batch was completed before its hint was read
+    if kind == CYP_SUBMIT_FULL and (batch.state == BATCH_LINGERING or batch.state == BATCH_DUE):
+        seal(core, batch)
+
+
+cdef ClientBatch *admit(
+    Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation, bint in_takeover
+) noexcept nogil:
+    """Queue a batch that the sender does not know yet. Return NULL if there is none, or if it ended with an error.
+
+    `in_takeover`: this is a takeover, so the predecessor may have seen the batch, and sealed it.
+    """
+    cdef cyp_slot_row *row = &front_end.rows[slot]
+    cdef uint64_t word = slot_peek(row)
+    cdef uint32_t id = load_relaxed32(&row.topic)  # each field is read once: the front-end may change it at any time
+    cdef uint32_t topic = topic_id_number(id)
+    cdef int32_t partition_number = load_relaxed_i32(&row.partition)
+    cdef ClientBatch *batch
+    cdef Queue *queue
+    if not word_is_live(word, generation) and not (in_takeover and word_is_taken(word, generation)):
+        return NULL
+    batch = enter(core, front_end, slot, generation)
+    if topic >= core.topic_count or partition_number < 0 or partition_number >= core.topics[topic].partition_count:
+        _linger_append(core, front_end, batch)
+        seal(core, batch)
+        if batch.state != BATCH_NONE:
+            finish(core, batch, -1, -1, CODE_UNKNOWN_PARTITION)
+        return NULL
+    if not topic_id_is_valid(id, core.topics[topic].first, load_relaxed32(&core.topic_rows[topic].generation)):
+        report_violation(core, front_end, VIOLATION_TOPIC)
+        finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+        return NULL
+    queue = queue_for(front_end, core.topics[topic].partitions[partition_number])
+    if queue == NULL and front_end.transaction != NULL:
+        _linger_append(core, front_end, batch)
+        core.said, core.said_bytes = <const uint8_t *>NO_LANE, <uint32_t>strlen(NO_LANE)
+        if seal(core, batch):
+            finish(core, batch, -1, -1, CODE_TRANSACTION_ABORTED)
+        core.said_bytes = 0
+        return NULL
+    if queue == NULL:
+        finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+        return NULL
+    note_use(core, core.topics[topic])
+    if core.topics[topic].not_refreshed or (queue.lane.leader == NULL and queue.lane.ring == NULL):
+        core.topics[topic].not_refreshed = False
+        core.refresh_wanted = True
+    _enqueue(queue, batch)
+    _linger_append(core, front_end, batch)
+    if front_end.transaction != NULL and place_of(front_end.transaction).failed:
+        note_failing(front_end.transaction)
+    CRASHPOINT(b"accumulate.admitted")
+    return batch
+
+
+cdef ClientBatch *enter(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation) noexcept nogil:
+    """Create the private state of the batch that starts in `slot`: LINGERING, live, without a result.
+
+    Its delivery timeout and its linger time start when the front-end opened it, in this arena or an earlier one. The
+    sender may see it late, or may have been stopped or killed. The front-end's times are not trusted: a time in the
+    future, or 0, counts as now, and an old time only makes its own batch due or expired sooner. The linger list stays
+    sorted, so that its head is always the next batch that becomes due: created_ns is never earlier than that of the
+    batch before.
+    """
+    cdef cyp_slot_row *row = &front_end.rows[slot]
+    cdef uint64_t opened_ns = load_relaxed(&row.opened_ns)
+    cdef uint64_t waited_ns = load_relaxed32(&row.waited_ms) * <uint64_t>1000000   # in an earlier arena
+    cdef ClientBatch *batch = &front_end.batches[slot]
+    memset(batch, 0, sizeof(ClientBatch))
+    batch.state = BATCH_LINGERING
+    batch.slot = slot
+    batch.generation = generation
+    batch.open_seq = load_relaxed(&row.open_seq)
+    batch.base_timestamp = <int64_t>load_relaxed(<uint64_t *>&row.base_timestamp)
+    batch.max_timestamp = batch.base_timestamp
+    batch.born_ns = opened_ns if 0 < opened_ns < core.now else core.now
+    batch.born_ns -= min(batch.born_ns, waited_ns)
+    batch.created_ns = batch.born_ns
+    if front_end.linger_tail != NULL:
+        batch.created_ns = max(batch.created_ns, front_end.linger_tail.created_ns)
+    batch.front_end = front_end
+    front_end.live += 1
+    core.live_batches += 1
+    age_append(core, front_end, batch)
+    return batch
+
+
+cdef Queue *queue_for(FrontEnd *front_end, Lane *lane) noexcept nogil:
+    """Return the front-end's queue for the partition with this ordinary lane, created if needed; NULL without memory.
+
+    The queue of a transactional producer is in the lane of its transaction.
+    """
+    cdef uint32_t index = lane.index, capacity
+    cdef Queue **grown
+    if index < front_end.queue_capacity and front_end.queues[index] != NULL:
+        return front_end.queues[index]
+    if front_end.transaction != NULL:
+        lane = lane_of(front_end.transaction, lane)
+        if lane == NULL:
+            return NULL
+    if index >= front_end.queue_capacity:
+        capacity = 2 * (index + 32)
+        grown = <Queue **>realloc(front_end.queues, capacity * sizeof(Queue *))
+        if grown == NULL:
+            return NULL
+        memset(grown + front_end.queue_capacity, 0, (capacity - front_end.queue_capacity) * sizeof(Queue *))
+        front_end.queues = grown
+        front_end.queue_capacity = capacity
+    front_end.queues[index] = <Queue *>calloc(1, sizeof(Queue))
+    if front_end.queues[index] != NULL:
+        front_end.queues[index].front_end = front_end
+        front_end.queues[index].lane = lane
+    return front_end.queues[index]
+
+
+cdef void _ring_insert(Queue *queue) noexcept nogil:
+    """Append the queue to its lane's ring."""
+    cdef Lane *lane = queue.lane
+    queue.deficit = 0
+    if lane.ring == NULL:
+        queue.next = queue
+        queue.previous = queue
+        lane.ring = queue
+    else:
+        queue.next = lane.ring
+        queue.previous = lane.ring.previous
+        lane.ring.previous.next = queue
+        lane.ring.previous = queue
+    lane.queue_count += 1
+    if queue.isolated and not lane.isolation:
+        lane.isolation_pending = True
+
+
+cdef void _ring_remove(Queue *queue) noexcept nogil:
+    cdef Lane *lane = queue.lane
+    if queue.next == queue:
+        lane.ring = NULL
+    else:
+        queue.previous.next = queue.next
+        queue.next.previous = queue.previous
+        if lane.ring == queue:
+            lane.ring = queue.next
+    queue.next = NULL
+    queue.previous = NULL
+    lane.queue_count -= 1
+
+
+cdef void rotate_ring(Queue *queue, Queue *first) noexcept nogil:
+    """Rotate the lane's ring so that it begins with `first`, and move `queue`, another one, to its end."""
+    cdef int64_t deficit = queue.deficit
+    _ring_remove(queue)
+    queue.lane.ring = first
+    _ring_insert(queue)
+    queue.deficit = deficit
+
+
+cdef void _enqueue(Queue *queue, ClientBatch *batch) noexcept nogil:
+    batch.queue = queue
+    batch.next = NULL
+    if queue.head == NULL:
+        queue.head = batch
+        _ring_insert(queue)
+    else:
+        queue.tail.next = batch
+        batch.previous = queue.tail
+        if queue.tail.state == BATCH_LINGERING:
+            _due(queue.tail)  # a newer batch exists: the front-end will not add to this one
+    queue.tail = batch
+    queue.length += 1
+    relist(queue.lane)
+    relist_queue(queue)
+
+
+cdef ClientBatch *take_head(Queue *queue) noexcept nogil:
+    """Remove the head, which must be CLOSED, from the queue and return it."""
+    cdef ClientBatch *batch = queue.head
+    queue.head = batch.next
+    batch.next = NULL
+    queue.length -= 1
+    if queue.head == NULL:
+        queue.tail = NULL
+        _ring_remove(queue)
+    else:
+        queue.head.previous = NULL
+    queue.lane.ready -= 1
+    relist(queue.lane)
+    relist_queue(queue)
+    return batch
+
+
+cdef void remove(Queue *queue, ClientBatch *batch) noexcept nogil:
+    """Remove a CLOSED batch from any position of its queue."""
+    if queue.head == batch:
+        take_head(queue)
+        return
+    batch.previous.next = batch.next
+    if batch.next != NULL:
+        batch.next.previous = batch.previous
+    else:
+        queue.tail = batch.previous
+    batch.next = NULL
+    batch.previous = NULL
+    queue.length -= 1
+    queue.lane.ready -= 1
+    relist(queue.lane)
+    relist_queue(queue)
+
+
+cdef void put_back(ClientBatch *batch) noexcept nogil:
+    """Put a batch that was assigned back at the front of its queue."""
+    cdef Queue *queue = batch.queue
+    batch.state = BATCH_CLOSED
+    batch.wire = NULL
+    batch.next = queue.head
+    if queue.head == NULL:
+        queue.tail = batch
+        queue.head = batch
+        _ring_insert(queue)
+    else:
+        queue.head.previous = batch
+    queue.head = batch
+    queue.length += 1
+    queue.lane.ready += 1
+    relist(queue.lane)
+    relist_queue(queue)
+
+
+cdef void move_queue(Queue *queue, Lane *lane) noexcept nogil:
+    """Move the queue to the other lane of its partition. None of its batches may be assigned."""
+    cdef Lane *left = queue.lane
+    cdef ClientBatch *batch = queue.head
+    cdef uint32_t ready = 0
+    while batch != NULL:
+        ready += batch.state != BATCH_LINGERING
+        batch = batch.next
+    if queue.head != NULL:
+        _ring_remove(queue)
+    if queue.backlog.flow != NULL:
+        unlist_backlog(&queue.backlog)
+    left.ready -= ready
+    relist(left)
+    queue.lane = lane
+    if queue.head != NULL:
+        _ring_insert(queue)
+    lane.ready += ready
+    relist(lane)
+    relist_queue(queue)
+
+
+cdef void _linger_append(Core *core, FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
+    batch.linger_previous = front_end.linger_tail
+    batch.linger_next = NULL
+    if front_end.linger_tail != NULL:
+        front_end.linger_tail.linger_next = batch
+    else:
+        front_end.linger_head = batch
+        note_deadline(core, front_end, batch.created_ns + front_end.linger_ns)
+    front_end.linger_tail = batch
+
+
+cdef void _linger_unlink(FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
+    if batch.linger_previous != NULL:
+        batch.linger_previous.linger_next = batch.linger_next
+    else:
+        front_end.linger_head = batch.linger_next
+    if batch.linger_next != NULL:
+        batch.linger_next.linger_previous = batch.linger_previous
+    else:
+        front_end.linger_tail = batch.linger_previous
+
+
+cdef void _due(ClientBatch *batch) noexcept nogil:
+    """Make a LINGERING batch DUE."""
+    _linger_unlink(batch.front_end, batch)
+    batch.state = BATCH_DUE
+    batch.queue.lane.ready += 1
+    relist(batch.queue.lane)
+    relist_queue(batch.queue)
+
+
+cdef bint seal(Core *core, ClientBatch *batch) noexcept nogil:
+    """Close an open batch and measure its chain. Return False if it was malformed; then it is finished.
+
+    The count and bytes of each chunk are read once and kept privately, so that nothing the front-end stores later
+    changes what is sent. A chunk is held until its batch is released, so that no other chain can use it.
+    """
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = batch.slot, chunks = 0
+    cdef uint64_t size = 0, count = 0
+    cdef uint64_t word, room
+    cdef int64_t max_timestamp = batch.base_timestamp
+    if batch.state == BATCH_LINGERING:
+        _linger_unlink(front_end, batch)
+        if batch.queue != NULL:
+            batch.queue.lane.ready += 1
+    touch(core, front_end, slot)
+    batch.state = BATCH_CLOSED
+    if batch.queue != NULL:
+        relist(batch.queue.lane)
+        relist_queue(batch.queue)
+    while True:
+        if front_end.chunk_held[slot] or not row_is_written(front_end, slot):
+            return _malformed(core, batch)
+        room = (front_end.slot_count - slot) * <uint64_t>CYP_UNIT_BYTES
+        word = slot_seal(&front_end.rows[slot], chunks == 0, batch.generation, room)
+        if word_state(word) == CYP_TAKEN:
+            CRASHPOINT(b"seal.taken")
+        chunks += 1
+        size += word_bytes(word)
+        count += word_count(word)
+        if word == 0 or chunks > front_end.slot_count or size > core.max_request_size + 65536 or count > INT32_MAX:
+            return _malformed(core, batch)
+        if not _chunk_max_timestamp(front_end, batch, slot, word, &max_timestamp):
+            return _malformed(core, batch)
+        front_end.chunk_held[slot] = 1
+        batch.chunks = chunks
+        front_end.chunk_bytes[slot] = word_bytes(word)
+        front_end.chunk_count[slot] = word_count(word)
+        front_end.chunk_next[slot] = CYP_NONE
+        if not word_continues(word):
+            break
+        front_end.chunk_next[slot] = slot_next(&front_end.rows[slot])
+        slot = front_end.chunk_next[slot]
+        if slot >= front_end.slot_count:
+            return _malformed(core, batch)
+    batch.count = <uint32_t>count
+    batch.bytes = <uint32_t>size
+    batch.max_timestamp = max_timestamp
+    front_end.bytes_live += size
+    CRASHPOINT(b"seal.measured")
+    if count == 0:
+        return _malformed(core, batch)
+    return True
+
+
+cdef bint _chunk_max_timestamp(
+    FrontEnd *front_end, ClientBatch *batch, uint32_t slot, uint64_t word, int64_t *maximum
+) noexcept nogil:
+    """Update `maximum` with the timestamps of a chunk. Return False if its records are malformed.
+
+    The front-end's hint is used if it covers exactly the records that the word counts; else the records are walked.
+    """
+    cdef int64_t found = 0, delta = 0
+    cdef const uint8_t *chunk
+    if word_count(word) == 0:
+        return True
+    if not slot_hinted(&front_end.rows[slot], word, &found):
+        chunk = front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES
+        if not chunk_is_written(front_end, slot, word_bytes(word)):
+            return False
+        if scan_records(chunk, word_bytes(word), word_count(word), &delta) < 0:
+            return False
+        # unsigned, because with malicious timestamps the sum may wrap
+        found = <int64_t>(<uint64_t>batch.base_timestamp + <uint64_t>delta)
+    if found > maximum[0]:
+        maximum[0] = found
+    return True
+
+
+cdef bint _malformed(Core *core, ClientBatch *batch) noexcept nogil:
+    """Finish a malformed batch with an error and report the violation. Return False."""
+    cdef FrontEnd *front_end = batch.front_end
+    if batch.queue != NULL:
+        remove(batch.queue, batch)
+    report_violation(core, front_end, VIOLATION_CHAIN)
+    finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+    return False
+
+
+cdef void linger(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Make the front-end's batches due whose linger time is over."""
+    cdef ClientBatch *batch = front_end.linger_head
+    while batch != NULL and batch.created_ns + front_end.linger_ns <= core.now:
+        _due(batch)
+        batch = front_end.linger_head
+
+
+cdef int _by_open_seq(const void *a, const void *b) noexcept nogil:
+    cdef uint64_t left = (<const uint64_t *>a)[0], right = (<const uint64_t *>b)[0]
+    return (left > right) - (left < right)
+
+
+cdef bint next_used(FrontEnd *front_end, uint32_t *first, uint32_t *end) noexcept nogil:
+    """Find the next slots, from `first` on, with rows that may be used: [first, end). Return False if there are none.
+
+    Rows without memory were never written. Reading them would allocate it, and it would count for the sender's cgroup:
+    64 MiB for an arena of 4 GiB.
+    """
+    cdef uint64_t at = <uint64_t>front_end.rows - <uint64_t>front_end.header, start = 0, to = 0
+    if not next_data(
+        front_end.arena_fd, at + first[0] * sizeof(cyp_slot_row), at + front_end.slot_count * sizeof(cyp_slot_row),
+        &start, &to,
+    ):
+        return False
+    first[0] = <uint32_t>((start - at) // sizeof(cyp_slot_row))
+    end[0] = <uint32_t>((to - at + sizeof(cyp_slot_row) - 1) // sizeof(cyp_slot_row))
+    return True
+
+
+cdef void scan(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Scan the whole slot table of a front-end that ends: take all that it committed, and revoke the used slots."""
+    while not scan_some(core, front_end, front_end.slot_count):
+        pass
+
+
+cdef bint scan_some(Core *core, FrontEnd *front_end, uint32_t most) noexcept nogil:
+    """Scan up to `most` further slots. Return True when all are done and the batches found are queued by open_seq.
+
+    The control word must be stored before: in a slot that was never used, it keeps the owner from committing a record.
+    """
+    cdef uint32_t slot, end = 0, index
+    cdef uint64_t word
+    if front_end.unknown == NULL:
+        front_end.unknown = <uint64_t *>calloc(front_end.slot_count, 2 * sizeof(uint64_t))
+    while next_used(front_end, &front_end.scanned, &end):
+        end = min(end, front_end.scanned + most)
+        for slot in range(front_end.scanned, end):
+            word = slot_revoke(&front_end.rows[slot])
+            if word_state(word) == CYP_REVOKED:
+                CRASHPOINT(b"reclaim.slot-revoked")
+            if not word_is_live(word, word_generation(word)) or front_end.unknown == NULL:
+                continue
+            if front_end.batches[slot].state == BATCH_NONE:
+                front_end.unknown[2 * front_end.unknown_count] = load_relaxed(&front_end.rows[slot].open_seq)
+                front_end.unknown[2 * front_end.unknown_count + 1] = slot
+                front_end.unknown_count += 1
+        most -= end - front_end.scanned
+        front_end.scanned = end
+        if most == 0:
+            return False
+    CRASHPOINT(b"reclaim.scanned")
+    if front_end.unknown != NULL:
+        qsort(front_end.unknown, front_end.unknown_count, 2 * sizeof(uint64_t), _by_open_seq)
+    for index in range(front_end.unknown_count):
+        slot = <uint32_t>front_end.unknown[2 * index + 1]
+        if front_end.batches[slot].state == BATCH_NONE:
+            admit(core, front_end, slot, word_generation(slot_peek(&front_end.rows[slot])), False)
+    free(front_end.unknown)
+    front_end.unknown = NULL
+    front_end.unknown_count = 0
+    while front_end.linger_head != NULL:
+        seal(core, front_end.linger_head)
+    return True
+
+
+cdef void scan_ending(Core *core) noexcept nogil:
+    """Scan a part of the slot table of a front-end that has ended or is released, if there is one."""
+    cdef FrontEnd *front_end = core.ending
+    if front_end == NULL:
+        return
+    if scan_some(core, front_end, SLOTS_PER_TURN):
+        core.ending = front_end.ending_next
+        front_end.ending = False
+        if front_end.detached and front_end.live == 0:
+            end_front_end(core, front_end)
+    untouch(core)
+    if core.ending != NULL:
+        note_timer(core, core.now)

@@ -1,0 +1,360 @@
+"""Checks, in the debug build, what must hold between two iterations of the loop.
+
+Every batch, wire batch, contributor and body is in exactly one place, and every count is the length of its list.
+"""
+
+
+cdef void _check_activity(Core *core) noexcept nogil:
+    cdef FrontEnd *front_end = core.front_ends
+    cdef uint32_t index, active = 0, listed = 0, due = 0
+    while front_end != NULL:
+        active += front_end.active
+        due += front_end.deadline_place != 0
+        check(core.tagged[front_end.tag] == front_end, b"Core.tagged maps the index of an epoll tag to its front-end")
+        check(not front_end.active or not front_end.detached, b"an ended front-end is not active")
+        check(front_end.deadline_place != 0 or (front_end.linger_head == NULL and front_end.age_head == NULL),
+              b"a front-end with a deadline is in the heap")
+        front_end = front_end.next
+    front_end = core.active
+    while front_end != NULL:
+        listed += 1
+        front_end = front_end.active_next
+    check(listed == active, b"the list of active front-ends holds each once")
+    check(due == core.deadline_count, b"the heap of deadlines holds attached front-ends only")
+    for index in range(core.deadline_count):
+        check(core.deadlines[index].deadline_place == index + 1, b"a front-end knows its place in the heap")
+        check(core.deadlines[index].deadline_ns >= core.deadlines[(index - 1) // 2 if index else 0].deadline_ns,
+              b"no deadline in the heap is earlier than that of its parent node")
+
+
+cdef void _check_topics(Core *core) noexcept nogil:
+    cdef uint32_t index, free_topics = 0, free_rows = 0
+    for index in range(core.topic_count):
+        free_topics += core.topics[index].free
+        check(not core.topics[index].free or core.topic_rows[index].generation & 1,
+              b"a number without a name has an odd generation")
+        check(not core.topics[index].retired or core.topic_rows[index].generation & 1,
+              b"a retired number has an odd generation")
+    check(free_topics == core.free_topic_count, b"free_topics has the numbers without a name")
+    for index in range(core.lane_count):
+        free_rows += core.lanes[index] == NULL
+        check(core.lanes[index] == NULL or core.lanes[index].index == index, b"a lane knows its row")
+    check(free_rows == core.free_row_count, b"free_rows has the rows without a lane")
+
+
+cdef void _check_transactions(Core *core) noexcept nogil:
+    cdef uint32_t index, lanes = 0, listed = 0
+    cdef Lane *lane
+    cdef Lane *found
+    cdef Transaction *transaction
+    for index in range(core.lane_count):
+        lanes += core.lanes[index] != NULL and core.lanes[index].transaction != NULL
+    for index in range(core.transaction_end):
+        transaction = &core.transactions[index]
+        check(transaction.used == (transaction.row.used != 0), b"the row of a transactional producer is in use")
+        lane = transaction.lanes if transaction.used else NULL
+        while lane != NULL:
+            listed += 1
+            found = lane.ordinary.transactional
+            while found != NULL and found != lane:
+                found = found.next_transactional
+            check(lane.transaction == transaction and found == lane, b"the lane of a transaction is in both lists")
+            check(not lane.unresolved or place_of(transaction).phase >= CYP_TRANSACTION_READY,
+                  b"a producer without a producer id has no batch on its way")
+            lane = lane.next_of_transaction
+    check(lanes == listed, b"every lane of a transaction is in the list of its transaction")
+
+
+cdef void check_core(Core *core) noexcept nogil:
+    cdef uint32_t index, wires = 0, contributors = 0, bodies = 0, front_ends = 0, reserved = 0
+    cdef uint64_t live = 0, assigned = 0, queued = 0, ranges = 0, split = 0
+    cdef FrontEnd *front_end = core.front_ends
+    while front_end != NULL:
+        live += front_end.live
+        split += _check_front_end(core, front_end)
+        front_ends += 1
+        check(front_end.next == NULL or front_end.next.previous == front_end, b"the front-ends are doubly linked")
+        check(not front_end.detached or front_end.live or front_end.ending, b"an ended front-end has left the list")
+        front_end = front_end.next
+    check(front_ends == core.front_end_count, b"front_end_count is the length of their list")
+    _check_activity(core)
+    check(live == core.live_batches, b"live_batches is the sum over the front-ends")
+    cdef uint32_t *used = <uint32_t *>calloc(core.node_count + 1, sizeof(uint32_t))
+    if used == NULL:
+        return
+    _check_topics(core)
+    _check_transactions(core)
+    for index in range(core.lane_count):
+        if core.lanes[index] != NULL:
+            _check_partition(core.lanes[index], used, &wires, &contributors, &bodies, &queued)
+    for index in range(core.node_count):
+        _check_node(core.nodes[index])
+        _check_doubts(core, core.nodes[index])
+        check(used[index] == core.nodes[index].used.entries, b"Node.used counts the entries of the broker")
+    free(used)
+    for index in range(CYP_CONTRIBUTORS_MAX):
+        if core.contributor_batches[index] != NULL:
+            ranges += 1
+            assigned += not core.contributor_batches[index].split
+            check(core.contributor_batches[index].state == BATCH_ASSIGNED, b"a contributor's batch is ASSIGNED")
+            check(core.contributor_batches[index].slot == core.contributors[index].slot
+                  and core.contributor_batches[index].generation == core.contributors[index].generation,
+                  b"a contributor names its batch as it was assigned")
+    check(ranges <= contributors, b"every contributor belongs to a wire; after a takeover some have no batch")
+    for index in range(CYP_ENTRIES_MAX):
+        reserved += core.wires[index].reserved
+    check(reserved == core.reserved_wire_count, b"reserved_wire_count counts the entries taken from the reserve")
+    check(wires + core.free_wire_count == CYP_ENTRIES_MAX, b"every entry is free or unresolved")
+    check(contributors + core.free_contributor_count == CYP_CONTRIBUTORS_MAX, b"every contributor is free or used")
+    check(bodies + core.free_body_count == CYP_BODIES_MAX, b"every body is free or used")
+    check(queued + assigned + split == live, b"every live batch is queued or assigned")
+
+
+cdef uint32_t _check_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Check the batches of a front-end. Return how many of them are split."""
+    cdef uint32_t split = 0, promised = 0
+    cdef ClientBatch *batch = front_end.linger_head
+    cdef uint32_t unreported = 0, live = 0, chunks = 0, held = 0, slot, lingering = 0
+    cdef uint64_t size = 0
+    while batch != NULL:
+        check(batch.state == BATCH_LINGERING, b"only LINGERING batches are in the linger list")
+        check(batch.linger_next == NULL or batch.linger_next.linger_previous == batch,
+              b"the linger list is doubly linked")
+        lingering += 1
+        batch = batch.linger_next
+    for slot in range(front_end.slot_count):
+        batch = &front_end.batches[slot]
+        held += front_end.chunk_held[slot]
+        if batch.state == BATCH_NONE:
+            continue
+        live += 1
+        size += batch.bytes
+        chunks += batch.chunks
+        lingering -= batch.state == BATCH_LINGERING
+        check(batch.slot == slot and batch.front_end == front_end, b"a batch is in the row of its head slot")
+        check((batch.chunks > 0) == (batch.state >= BATCH_CLOSED), b"a batch has its measured chunks once it is sealed")
+        check(not batch.reported or batch.state == BATCH_ASSIGNED, b"only an assigned batch stays after its RESULT")
+        # The SENT word is stored before the first byte is written. If the sender is gone, its front-end takes a
+        # batch without that word for one that was never sent.
+        if batch.split:
+            split += 1
+            promised += batch.promised
+            _check_split(core, batch)
+        elif batch.state == BATCH_ASSIGNED and batch.wire.entry.attempts and not front_end.detached:
+            check(front_end.sent[slot] == batch.generation + 1, b"a batch with an attempt has its SENT word")
+    check(live == front_end.live, b"live counts the front-end's batches")
+    check(size == front_end.bytes_live, b"bytes_live is the sum over the front-end's batches")
+    check(chunks == held, b"every held chunk belongs to one live batch")
+    check(lingering == 0, b"every LINGERING batch is in the linger list")
+    batch = front_end.age_head
+    while batch != NULL:
+        check(batch.state != BATCH_NONE, b"a batch in the age list is not NONE")
+        check(not batch.reported or front_end.acks == 0, b"only acks=0 stays in the age list after its RESULT")
+        unreported += 1
+        batch = batch.age_next
+    check(unreported <= front_end.live, b"batches in the age list are live")
+    check(promised == front_end.extents_promised, b"extents_promised is the sum over the split batches")
+    check(promised <= front_end.free_extent_count, b"every promised row of the table of extents is free")
+    return split
+
+
+cdef void _check_split(Core *core, ClientBatch *batch) noexcept nogil:
+    """Check that each record of a split batch has a result, or is in a part."""
+    cdef WireBatch *wire = next_part(core, batch, NULL)
+    cdef uint32_t parts = 0, records = batch.settled
+    check(batch.state == BATCH_ASSIGNED and batch.wire == NULL, b"a split batch is assigned to its parts alone")
+    while wire != NULL:
+        parts += 1
+        records += wire.entry.count
+        wire = next_part(core, batch, wire)
+    check(parts == batch.parts, b"parts counts the unresolved parts of a batch")
+    # after a takeover it is not known which results of a reported batch there are
+    check(batch.reported or records == batch.count, b"every record of a split batch is in one part, or has its result")
+
+
+cdef void _check_node(Node *node) noexcept nogil:
+    """Check that the node's rings have their counts and that its requests are in flight."""
+    cdef uint32_t requests = 0
+    cdef uint64_t size = 0
+    cdef Request *request = node.sent_head
+    check(_ring_length(node.lingering) == node.lingering_count, b"lingering_count is the ring's length")
+    _check_flows(node)
+    while request != NULL:
+        check(request.finished, b"a request that waits for its response is written in full")
+        _check_request(request)
+        _check_connection(node, request)
+        requests += 1
+        size += request.total
+        request = request.next
+    request = node.out_head
+    while request != NULL:
+        check(not request.finished, b"a request in the output list is not written in full")
+        _check_request(request)
+        requests += 1
+        size += request.total
+        request = request.next
+    check(node.broker == NULL or node.broker.slow == node, b"a broker has one slow connection")
+    check(size == node.in_flight_bytes, b"in_flight_bytes is the size of the requests of a connection")
+    check(requests == node.in_flight, b"in_flight counts the requests of a connection")
+    check(node.state != CONNECTION_CLOSED or requests == 0, b"a closed connection has no requests")
+
+
+cdef void _check_flows(Node *node) noexcept nogil:
+    """Check that the ring of flows and the rings of backlogs have their counted lengths."""
+    cdef Flow *flow = node.flows
+    cdef Backlog *backlog
+    cdef uint32_t flows = 0, kind, length
+    while flow != NULL:
+        flows += 1
+        check(flow.node == node and flow.next.previous == flow, b"the ring of flows is doubly linked")
+        check(flow.counts[0] + flow.counts[1] > 0, b"a flow in the ring has a backlog")
+        for kind in range(2):
+            length = 0
+            backlog = flow.rings[kind]
+            while backlog != NULL:
+                length += 1
+                check(backlog.flow == flow and backlog.kind == kind and backlog.next.previous == backlog,
+                      b"a backlog is in the ring that its fields name")
+                check(backlog.lane.leader == node and backlog.lane.listed == LIST_READY,
+                      b"a backlog's partition is ready at the flow's broker")
+                backlog = backlog.next
+                if backlog == flow.rings[kind]:
+                    break
+            check(length == flow.counts[kind], b"a flow counts its backlogs")
+        flow = flow.next
+        if flow == node.flows:
+            break
+    check(flows == node.flow_count, b"flow_count is the length of the ring")
+
+
+cdef uint32_t _ring_length(Lane *head) noexcept nogil:
+    cdef Lane *lane = head
+    cdef uint32_t length = 0
+    while lane != NULL:
+        length += 1
+        check(lane.listed == LIST_LINGERING, b"a lane is in the ring that `listed` names")
+        check(lane.next.previous == lane, b"the ring of partitions is doubly linked")
+        lane = lane.next
+        if lane == head:
+            break
+    return length
+
+
+cdef void _check_request(Request *request) noexcept nogil:
+    cdef uint32_t index
+    for index in range(request.wire_count):
+        check(request.wires[index].state == WIRE_IN_FLIGHT and request.wires[index].request == request,
+              b"the wires of a request are in flight with it")
+
+
+cdef void _check_ranges(Lane *lane) noexcept nogil:
+    """Check that no two wires have a sequence of one epoch in common: a broker takes the second for a duplicate.
+
+    While an epoch is awaited, the wires of a lane may have several epochs and be in another order than their sequences.
+    Fragments are not checked: they are sent alone, under sequences that the broker may expect (idempotence.pyx).
+    """
+    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *other
+    while wire != NULL and lane.bumping:
+        other = wire.next
+        while other != NULL:
+            check(not wire.idempotent or not other.idempotent or wire.fragment or other.fragment
+                  or wire.entry.producer_id != other.entry.producer_id
+                  or wire.entry.producer_epoch != other.entry.producer_epoch
+                  or <uint32_t>wire.entry.base_sequence + wire.entry.count <= <uint32_t>other.entry.base_sequence
+                  or <uint32_t>other.entry.base_sequence + other.entry.count <= <uint32_t>wire.entry.base_sequence,
+                  b"no two wires of a lane have a sequence of one epoch in common")
+            other = other.next
+        wire = wire.next
+
+
+cdef void _check_connection(const Node *node, const Request *request) noexcept nogil:
+    """Check that a lane that goes by the slow connection has nothing in flight on the first one."""
+    cdef uint32_t index
+    for index in range(request.wire_count):
+        check(node.broker == NULL or request.wires[index].lane.leader != node
+              or request.wires[index].lane.in_flight == 1,
+              b"a lane has one wire in flight on the slow connection")
+        check(node.slow == NULL or request.wires[index].lane.leader != node.slow,
+              b"a lane of the slow connection has no wire in flight on the first one")
+
+
+cdef void _check_doubts(Core *core, Node *node) noexcept nogil:
+    """Check that the list of doubted lanes holds the lanes that say so, each once."""
+    cdef uint32_t index, count = 0
+    cdef Lane *lane = node.doubted
+    for index in range(core.lane_count):
+        count += core.lanes[index] != NULL and core.lanes[index].doubted_at == node
+    while lane != NULL and count:
+        check(lane.doubted_at == node, b"a lane in the list of doubted lanes says so")
+        lane = lane.next_doubted
+        count -= 1
+    check(lane == NULL and count == 0, b"the list of doubted lanes has no other lane, such as one that was freed")
+    check(node.doubted == NULL or node.broker == NULL, b"doubted lanes are in the list of the first connection")
+
+
+cdef void _check_partition(
+    Lane *lane, uint32_t *used, uint32_t *wires, uint32_t *contributors, uint32_t *bodies, uint64_t *queued
+) noexcept nogil:
+    cdef uint32_t ready = 0, queues = 0, queued_here, unresolved = 0, waiting = 0, in_flight = 0
+    cdef Queue *queue = lane.ring
+    cdef ClientBatch *batch
+    cdef WireBatch *wire = lane.wire_head
+    cdef uint64_t sequence = 0
+    while queues < lane.queue_count:
+        check(queue != NULL and queue.head != NULL, b"a queue in the ring is not empty")
+        check((queue.backlog.flow != NULL) == (lane.leader != NULL and not lane.backs_off
+                                               and queue.head.state != BATCH_LINGERING),
+              b"a queue with a ready head is a backlog of its front-end's flow")
+        queues += 1
+        queued_here = 0
+        batch = queue.head
+        while batch != NULL:
+            check(batch.state == BATCH_LINGERING or batch.state == BATCH_DUE or batch.state == BATCH_CLOSED,
+                  b"a queued batch is not assigned")
+            ready += batch.state != BATCH_LINGERING
+            check(batch.queue == queue, b"a batch is in its own queue")
+            check(batch.next != NULL or queue.tail == batch, b"the tail is the last")
+            queued_here += 1
+            batch = batch.next
+        check(queued_here == queue.length, b"length counts the queue's batches")
+        queued[0] += queued_here
+        queue = queue.next
+    check(queue == lane.ring, b"the ring of queues closes")
+    check(ready == lane.ready, b"ready counts the queued batches that do not linger")
+    while wire != NULL:
+        check(wire.lane == lane, b"a wire is in its partition's list")
+        check(wire.unreported <= wire.contributor_count, b"no contributor is reported twice")
+        check(wire.entry.state == CYP_ENTRY_ASSIGNED, b"an unresolved wire's entry is ASSIGNED")
+        if wire.idempotent and not lane.bumping:
+            check(wire.entry.producer_id == lane.producer_id
+                  and wire.entry.producer_epoch == lane.producer_epoch, b"wires have their partition's epoch")
+            check(wire.entry.base_sequence >= sequence, b"sequences increase along the list")
+            sequence = wire.entry.base_sequence + wire.entry.count
+            check(sequence <= lane.next_sequence, b"next_sequence is not below the end of any wire")
+        check(wire.next == NULL or wire.next.previous == wire, b"the list of wires is doubly linked")
+        unresolved += 1
+        check((wire.flow != NULL) == (lane.leader != NULL), b"a wire is counted at the leader of its lane")
+        if wire.flow != NULL:
+            used[wire.flow.node.index] += 1
+        waiting += wire.state == WIRE_WAITING
+        in_flight += wire.state == WIRE_IN_FLIGHT
+        contributors[0] += wire.contributor_count
+        bodies[0] += wire.body != NULL
+        wire = wire.next
+    _check_ranges(lane)
+    check(unresolved == lane.unresolved, b"unresolved counts the wires")
+    check(waiting == lane.waiting and in_flight == lane.in_flight, b"waiting and in_flight count the wires")
+    check(in_flight <= UNRESOLVED_MAX, b"at most five batches of a lane are in flight")
+    wires[0] += unresolved
+    check(lane.doubt == DOUBT_NONE or lane.doubted_at != NULL, b"a doubted lane is in the list of its broker")
+    check(lane.leader == NULL or lane.leader.broker == NULL or lane.doubted_at == lane.leader.broker,
+          b"a lane of a slow connection is in the list of its broker")
+    if lane.leader == NULL:
+        check(lane.listed == LIST_NONE, b"a partition without a leader is in no ring")
+    elif lane.ready or lane.waiting:
+        check(lane.listed == LIST_READY, b"a partition with something to send counts as ready")
+        check((lane.retries.flow != NULL) == (lane.waiting > 0 and not lane.backs_off),
+              b"wires that wait are a backlog")
+    else:
+        check(lane.listed == (LIST_LINGERING if queues else LIST_NONE), b"a lane is in the ring that matches its state")

@@ -1,0 +1,372 @@
+"""Publishes outcomes: each front-end gets the results of its batches.
+
+A batch gets exactly one RESULT and one RELEASE, in most cases in one entry of the front-end's outcome ring. The ring
+has two entries per chunk, so it can never be full and the sender never waits for a front-end. After a sender was
+killed, its successor reads in the ring which results were published: a slot word becomes DONE only after them.
+"""
+
+
+cdef inline bint is_aging(ClientBatch *batch) noexcept nogil:
+    """Return whether the batch's delivery timeout runs.
+
+    It runs until the RESULT. With acks=0 the RESULT comes early, and the timeout runs on until the batch is released.
+    """
+    return batch.age_previous != NULL or batch.front_end.age_head == batch
+
+
+cdef enum:
+    AGE_STEPS_MAX = 256
+    BROKER_SAYS_BYTES = 17
+
+
+cdef const char *BROKER_SAYS = b"the broker says: "
+
+
+cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_t attach_id) noexcept nogil:
+    """Append an event for Python, which takes it after this loop iteration. Without memory, see Loop._lost_events."""
+    cdef Event *grown
+    if core.event_count == core.event_capacity:
+        grown = <Event *>realloc(core.events, 2 * (core.event_capacity + 32) * sizeof(Event))
+        if grown == NULL:
+            core.events_lost = True
+            return
+        core.events = grown
+        core.event_capacity = 2 * (core.event_capacity + 32)
+    cdef Event *event = &core.events[core.event_count]
+    event.kind = kind
+    event.node = node
+    event.error = error
+    event.attach_id = attach_id
+    event.payload = NULL
+    event.payload_length = 0
+    core.event_count += 1
+
+
+cdef void age_append(Core *core, FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
+    """Insert the batch into its front-end's list of batches whose delivery timeout runs, by age: mostly at the end.
+
+    Pass at most AGE_STEPS_MAX batches on the way. If that is not enough, give the batch a smaller age. The age comes
+    from the front-end: without the limit, wrong ages would make each insertion walk a list of up to a million batches.
+    """
+    cdef ClientBatch *before = front_end.age_tail
+    cdef uint32_t steps = 0
+    if before != NULL and front_end.age_head.born_ns > batch.born_ns:
+        before = NULL
+    while before != NULL and before.born_ns > batch.born_ns:
+        before = before.age_previous
+        steps += 1
+        if steps == AGE_STEPS_MAX and before != NULL and before.born_ns > batch.born_ns:
+            batch.born_ns = before.born_ns
+    batch.age_previous = before
+    batch.age_next = before.age_next if before != NULL else front_end.age_head
+    if before != NULL:
+        before.age_next = batch
+    else:
+        front_end.age_head = batch
+        note_deadline(core, front_end, batch.born_ns + front_end.delivery_timeout_ns)
+    if batch.age_next != NULL:
+        batch.age_next.age_previous = batch
+    else:
+        front_end.age_tail = batch
+
+
+cdef void age_unlink(FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
+    """Take the batch out of the front-end's list of batches whose delivery timeout runs."""
+    if batch.age_previous != NULL:
+        batch.age_previous.age_next = batch.age_next
+    else:
+        front_end.age_head = batch.age_next
+    if batch.age_next != NULL:
+        batch.age_next.age_previous = batch.age_previous
+    else:
+        front_end.age_tail = batch.age_previous
+    batch.age_next = NULL
+    batch.age_previous = NULL
+
+
+cdef int _by_age(const void *a, const void *b) noexcept nogil:
+    cdef uint64_t left = (<ClientBatch **>a)[0].born_ns, right = (<ClientBatch **>b)[0].born_ns
+    return (left > right) - (left < right)
+
+
+cdef object sort_by_age(Core *core, FrontEnd *front_end):
+    """Sort the front-end's list by age: expire() needs the oldest first, but a takeover adds them by entry and slot.
+
+    Raise MemoryError.
+    """
+    cdef ClientBatch **batches = <ClientBatch **>calloc(front_end.live + 1, sizeof(ClientBatch *))
+    cdef ClientBatch *batch = front_end.age_head
+    cdef uint32_t count = 0, index
+    if batches == NULL:
+        raise MemoryError
+    while batch != NULL:
+        batches[count] = batch
+        count += 1
+        batch = batch.age_next
+    qsort(batches, count, sizeof(ClientBatch *), _by_age)
+    front_end.age_head = front_end.age_tail = NULL
+    for index in range(count):
+        age_append(core, front_end, batches[index])
+    free(batches)
+
+
+cdef void report(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
+    """Publish the RESULT of an assigned batch with an error. Its chunks are still in use, so RELEASE follows later."""
+    age_unlink(batch.front_end, batch)
+    _note_failure(core, batch, error, batch.count - min(batch.settled, batch.count))
+    _publish_result(core, batch, error)
+
+
+cdef void report_written(Core *core, WireBatch *wire) noexcept nogil:
+    """Publish the RESULT of the contributors when a request with acks=0 is written: a written batch counts as sent.
+
+    Their memory stays in use until the broker answers.
+    """
+    cdef uint32_t row = wire.entry.contributors
+    while row != CYP_NONE:
+        if core.contributor_batches[row] != NULL and not core.contributor_batches[row].reported:
+            _publish_result(core, core.contributor_batches[row], 0)
+        row = core.contributors[row].next
+
+
+cdef void _publish_result(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
+    cdef WireBatch *wire = batch.wire
+    cdef WireBatch *following
+    batch.reported = True
+    _push(core, batch, CYP_OUTCOME_RESULT, -1, -1, error)
+    CRASHPOINT(b"expire.reported")
+    # after the outcome: a successor of a sender that was killed in between finds the outcome in the ring
+    if not batch.split:
+        _mark_reported(core, batch, wire)
+        return
+    wire = next_part(core, batch, NULL)
+    while wire != NULL:
+        following = next_part(core, batch, wire)
+        _mark_reported(core, batch, wire)
+        wire = following
+
+
+cdef void _mark_reported(Core *core, ClientBatch *batch, WireBatch *wire) noexcept nogil:
+    cdef uint32_t row = wire.entry.contributors
+    while core.contributor_batches[row] != batch:
+        row = core.contributors[row].next
+    store_release32(&core.contributors[row].flags, CYP_CONTRIBUTOR_REPORTED)
+
+
+cdef WireBatch *next_part(Core *core, ClientBatch *batch, WireBatch *after) noexcept nogil:
+    """Return the first unresolved part of a split batch, or the first one after `after`; NULL if there is none."""
+    cdef WireBatch *wire = batch.queue.lane.wire_head if after == NULL else after.next
+    while wire != NULL and not (wire.partial and core.contributor_batches[wire.entry.contributors] == batch):
+        wire = wire.next
+    return wire
+
+
+cdef void settle_part(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
+    """Store the result of a RESOLVED partial wire batch. Complete its batch if that was the last part."""
+    cdef cyp_entry *entry = wire.entry
+    cdef uint32_t row = entry.contributors
+    cdef ClientBatch *batch = core.contributor_batches[row]
+    cdef cyp_extent extent
+    cdef cyp_extent *filled
+    if batch == NULL:
+        return
+    if entry.error and is_aging(batch):
+        _note_failure(core, batch, entry.error, entry.count)
+    elif is_aging(batch):
+        core.totals.records += entry.count
+        core.totals.bytes += entry.length
+    extent.error = entry.error
+    extent.append_time = append_time
+    extent.cause = entry.cause if entry.error and entry.cause != entry.error else 0
+    while row != CYP_NONE:
+        extent.first = core.contributors[row].start
+        extent.count = core.contributors[row].count
+        extent.base_offset = base_offset + core.contributors[row].first if base_offset >= 0 else -1
+        extent.text = 0
+        filled = fill_extent(batch, &extent)
+        if filled != NULL and entry.error and (core.judged == wire or entry.flags & CYP_ENTRY_REFUSED):
+            filled.text = _put_text(core, batch, extent.first, UINT64_MAX)
+        core.contributor_batches[row] = NULL
+        row = core.contributors[row].next
+    batch.parts -= 1
+    if batch.parts == 0:
+        end_promise(batch)
+        finish(core, batch, -1, -1, 0 if batch.settled == batch.count else CODE_OUTCOME_UNKNOWN)
+
+
+cdef void finish(
+    Core *core, ClientBatch *batch, int64_t base_offset, int64_t append_time, int32_t error
+) noexcept nogil:
+    """Complete the batch and release its chunks. `base_offset` is the offset of its first record, -1 if unknown."""
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = batch.slot
+    touch(core, front_end, slot)
+    if is_aging(batch):  # with acks=0 the front-end already has a RESULT: a later failure is only counted
+        age_unlink(front_end, batch)
+        if error:
+            _note_failure(core, batch, error, batch.count - min(batch.settled, batch.count))
+        elif not batch.split:
+            core.totals.records += batch.count
+            core.totals.bytes += batch.bytes
+    _push(
+        core,
+        batch,
+        CYP_OUTCOME_RELEASE if batch.reported else CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE,
+        base_offset,
+        append_time,
+        error,
+    )
+    # after the outcome: otherwise the front-end of a sender that was killed in between would get no outcome
+    if row_is_written(front_end, slot):
+        slot_done(&front_end.rows[slot], batch.generation)
+    CRASHPOINT(b"complete.slot-done")
+    while batch.chunks:
+        batch.chunks -= 1
+        front_end.chunk_held[slot] = 0
+        slot = front_end.chunk_next[slot]
+    batch.state = BATCH_NONE
+    batch.wire = NULL
+    batch.split = False
+    front_end.live -= 1
+    front_end.bytes_live -= batch.bytes
+    core.live_batches -= 1
+    if front_end.detached and front_end.live == 0 and not front_end.ending:
+        end_front_end(core, front_end)
+
+
+cdef void announce(Core *core) noexcept nogil:
+    """Wake the front-ends that have outcomes of this loop iteration and whose waiters sleep: one write each."""
+    cdef FrontEnd *front_end = take_to_announce(core)
+    while front_end != NULL:
+        if waiter_needs_wake(&front_end.header.sleeping, &front_end.wake_signalled):
+            CRASHPOINT(b"complete.before-wake")
+            wake_signal(front_end.wake_fd)
+        front_end = take_to_announce(core)
+
+
+cdef void _note_published(FrontEnd *front_end, const cyp_outcome *outcome) noexcept nogil:
+    """Note an outcome that is published in a takeover: its batch is not restored again, whatever its slot word says."""
+    cdef Published *published = &front_end.published[outcome.slot]
+    if published.generation != outcome.generation:
+        published.generation = outcome.generation
+        published.flags = 0
+    published.flags |= outcome.flags
+
+
+cdef void _push(
+    Core *core, ClientBatch *batch, uint32_t flags, int64_t base_offset, int64_t append_time, int32_t error
+) noexcept nogil:
+    cdef FrontEnd *front_end = batch.front_end
+    cdef cyp_outcome outcome
+    if front_end.detached:
+        return
+    outcome.slot = batch.slot
+    outcome.generation = batch.generation
+    outcome.first = 0
+    outcome.count = batch.count
+    outcome.base_offset = base_offset
+    outcome.append_time = append_time
+    outcome.error = error
+    outcome.flags = flags
+    outcome.cause = _cause(core, batch, error)
+    outcome.text = 0
+    outcome.extents = 0
+    if error and batch.wire == core.judged:
+        outcome.text = _put_text(core, batch, 0, front_end.outcome_tail + 1)
+    if flags & CYP_OUTCOME_RESULT and batch.extents:
+        outcome.extents = batch.extents
+        extents_are_published(batch, front_end.outcome_tail + 1)
+    outcome_put(front_end.outcome_ring, front_end.outcome_mask, front_end.outcome_tail, &outcome)
+    CRASHPOINT(b"complete.outcome-filled")
+    if front_end.published != NULL:
+        _note_published(front_end, &outcome)
+    front_end.outcome_tail += 1
+    outcome_publish(&front_end.outcomes_header.outcome_tail, front_end.outcome_tail)
+    CRASHPOINT(b"complete.outcome-published")
+    note_outcomes(core, front_end)
+
+
+cdef int32_t _cause(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
+    """Return the last error of an attempt to send the batch; 0 if there is none or it equals `error`.
+
+    For a batch that was never sent, return why no broker takes it, or else the error of the batches that its partition
+    had to send before it.
+    """
+    cdef int32_t cause = 0
+    cdef Lane *lane
+    if error == 0:
+        return 0
+    if batch.wire != NULL:
+        cause = batch.wire.entry.cause
+    elif (error == CODE_DELIVERY_TIMEOUT or batch.split) and batch.queue != NULL:
+        lane = batch.queue.lane
+        if core.auth_failed:
+            cause = CODE_AUTHENTICATION_FAILED
+        elif lane.leader == NULL:
+            cause = ERROR_LEADER_NOT_AVAILABLE
+        else:
+            cause = lane.last_error
+    return cause if cause != error else 0
+
+
+cdef uint32_t _put_text(Core *core, ClientBatch *batch, uint32_t start, uint64_t until) noexcept nogil:
+    """Copy the reason of an error to the next text place, so that an outcome can refer to it. Return the place + 1.
+
+    That is the message for record `start` of the batch, or else the one for core.judged. The place is reused when the
+    front-end has read the outcomes before `until`. Return 0 if there is no message, or if the front-end has not yet
+    read the outcome that refers to the next place. The front-end itself says how far it has read. If that is wrong,
+    only its own texts are spoiled.
+    """
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t place = front_end.text_place
+    cdef const uint8_t *said = core.said
+    cdef uint32_t begin = BROKER_SAYS_BYTES if core.said_by_broker else 0
+    cdef uint32_t size = core.said_bytes, index
+    cdef cyp_text *text = &front_end.outcomes_header.texts[place]
+    for index in range(min(core.named_count, <uint32_t>NAMED_MAX)):
+        if core.named[index].batch == batch and core.named[index].start == start and core.named[index].text_bytes:
+            said, size = core.named[index].text, core.named[index].text_bytes
+            break
+    if size == 0:
+        return 0
+    size = min(begin + size, <uint32_t>CYP_TEXT_BYTES)
+    if outcomes_taken(&front_end.header.outcome_head) < front_end.text_until[place]:
+        return 0
+    text.bytes = size
+    memcpy(text.text, BROKER_SAYS, begin)
+    memcpy(text.text + begin, said, size - begin)
+    front_end.text_until[place] = until
+    front_end.text_place = (place + 1) % <uint32_t>CYP_TEXTS
+    return place + 1
+
+
+cdef void _note_failure(Core *core, ClientBatch *batch, int32_t error, uint32_t records) noexcept nogil:
+    """Count a failure. The transaction of its front-end fails with it, before the outcome is published."""
+    cdef uint32_t topic = batch.queue.lane.topic.number if batch.queue != NULL else 0xffffffffU
+    if batch.front_end.transaction != NULL:
+        fail_transaction(batch.front_end.transaction, error)
+    if error != CODE_TRANSACTION_ABORTED:  # the record that is the reason was counted
+        note_failure(core, batch.front_end.attach_id, topic, error, records)
+    count_errors(core, batch.front_end, batch.queue.lane.topic if batch.queue != NULL else NULL, records)
+
+
+cdef void note_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t error, uint64_t records) noexcept nogil:
+    """Add a failure to the table, which Python empties. `topic` is 2^32 - 1 if it is unknown."""
+    cdef uint32_t index
+    cdef Failure *failure
+    core.totals.errors += records
+    for index in range(core.failure_count):
+        failure = &core.failures[index]
+        if failure.attach_id == attach_id and failure.topic == topic and failure.error == error:
+            failure.records += records
+            return
+    if core.failure_count == FAILURES_MAX:
+        # the table is full: the total stays right, but these records are counted under the error of the last row
+        core.failures[FAILURES_MAX - 1].records += records
+        return
+    failure = &core.failures[core.failure_count]
+    failure.attach_id = attach_id
+    failure.topic = topic
+    failure.error = error
+    failure.records = records
+    core.failure_count += 1

@@ -1,0 +1,233 @@
+"""Chooses partitions for records without a key (KIP-794): shares that front-ends draw from, and sticky partitions.
+
+Each partition of a topic has a byte in the metadata snapshot, its share: how likely it is to be drawn. As in Kafka's
+producer (RecordAccumulator, BuiltInPartitioner), the share falls with the length of the partition's queue. It has its
+lowest value, CYP_SHARE_AVOID, while the leader does not answer, or throttles for long. A front-end that fills whole
+batches draws from these shares.
+
+With partitioner_rack_aware, partitions with a leader in client_rack are drawn only, as long as one of these answers
+(KIP-1123).
+
+The other front-ends follow the topic's sticky partition, which the sender draws in the same way. So many slow
+front-ends fill one batch together. The sender chooses another one after a batch's worth of bytes was sent to it, or
+when a batch of it is sent after 50 ms. So a slow stream of records also reaches all partitions, without smaller
+batches. It also chooses another one when the leader does not answer, since nothing is sent there.
+"""
+
+
+cdef enum:
+    STICKY_BYTES = 65536            # if the front-end of a batch has ended: the default of batch_size
+    STICKY_NS = 50000000
+    STUCK_MIN_NS = 100000000
+    STUCK_MAX_NS = 1000000000
+    CHECK_NS = 100000000            # interval of checking which brokers are stuck
+    SHARES_NS = 10000000            # interval of publishing shares
+    SHARES_PARTITIONS = 1024        # about how many partitions are handled each time
+
+
+cdef inline uint64_t _random(Core *core) noexcept nogil:
+    """Return a pseudo-random number (xorshift64), which is good enough to draw a partition."""
+    core.random ^= core.random << 13
+    core.random ^= core.random >> 7
+    core.random ^= core.random << 17
+    return core.random
+
+
+# Which partitions of a topic may be drawn, and how likely each of them is.
+ctypedef struct Draw:
+    uint32_t longest                # length of the longest queue of a partition whose leader answers
+    bint any_answers                # a partition has a leader that answers
+    bint rack_only                  # only leaders in client_rack: one of them answers (KIP-1123)
+    bint stuck_too                  # also partitions whose leader does not answer
+
+
+cdef inline uint32_t _load(Lane *lane) noexcept nogil:
+    return lane.unresolved + lane.ready
+
+
+# ---------------------------------------------------------------- the sticky partition
+
+
+cdef void choose_sticky(Core *core, Topic *topic) noexcept nogil:
+    """Draw the topic's next sticky partition and publish it.
+
+    Partitions whose leader answers are preferred, then those that have a leader, then any.
+    """
+    cdef Draw draw = _draw(core, topic)
+    cdef uint32_t number
+    cdef uint64_t total = 0, drawn, weight
+    draw.stuck_too = not draw.any_answers
+    if topic.partition_count <= 0:
+        return
+    for number in range(<uint32_t>topic.partition_count):
+        total += _weight(core, topic.partitions[number], &draw)
+    topic.sticky = <int32_t>(_random(core) % <uint64_t>topic.partition_count)
+    if total:
+        drawn = _random(core) % total
+        for number in range(<uint32_t>topic.partition_count):
+            weight = _weight(core, topic.partitions[number], &draw)
+            if drawn < weight:
+                topic.sticky = <int32_t>number
+                break
+            drawn -= weight
+    topic.sticky_bytes = 0
+    topic.sticky_ns = core.now
+    store_relaxed_i32(&core.sticky[topic.number], topic.sticky)
+
+
+cdef Draw _draw(Core *core, Topic *topic) noexcept nogil:
+    """Return how to draw a partition of the topic whose leader answers."""
+    cdef Draw draw
+    cdef int32_t number
+    cdef Lane *lane
+    draw.longest = 0
+    draw.any_answers = draw.rack_only = draw.stuck_too = False
+    for number in range(topic.partition_count):
+        lane = topic.partitions[number]
+        if lane.leader == NULL or _is_stuck(core, lane.leader):
+            continue
+        draw.any_answers = True
+        draw.longest = max(draw.longest, _load(lane))
+        draw.rack_only = draw.rack_only or core.rack_aware and first_connection(lane.leader).in_rack
+    return draw
+
+
+cdef inline uint64_t _weight(Core *core, Lane *lane, const Draw *draw) noexcept nogil:
+    """Return 1 for the longest queue, and more for shorter ones; 0 if the partition must not be drawn."""
+    cdef uint32_t load = _load(lane)
+    if lane.leader == NULL or (not draw.stuck_too and _is_stuck(core, lane.leader)):
+        return 0
+    if draw.rack_only and not first_connection(lane.leader).in_rack:
+        return 0
+    return draw.longest + 1 - load if load <= draw.longest else 1
+
+
+cdef bint _is_stuck(Core *core, const Node *node) noexcept nogil:
+    """Return whether the broker does not answer, throttles for long, or has batches but no connection.
+
+    The time counts from its last answer: a request behind others waits long even if all is well.
+    """
+    cdef const Request *request = oldest_request(node)
+    cdef uint64_t timeout = _stuck_timeout(core, node)
+    if node.state != CONNECTION_READY or node.muted_until_ns > core.now + timeout:
+        return node.ready_count > 0 or node.backing_off_count > 0
+    return request != NULL and max(request.sent_ns, node.answered_ns) + timeout <= core.now
+
+
+cdef inline uint64_t _stuck_timeout(Core *core, const Node *node) noexcept nogil:
+    """Return after how many nanoseconds without an answer a broker counts as stuck.
+
+    A front-end can fill its memory with records for such a broker in less than a second, so ten times the usual
+    response time is enough. A broker that is excluded by mistake is drawn again after its next answer.
+    """
+    if core.stuck_ns:
+        return core.stuck_ns
+    if node.idle_time_ns == 0:
+        return STUCK_MAX_NS
+    return min(max(10 * node.idle_time_ns, <uint64_t>STUCK_MIN_NS), <uint64_t>STUCK_MAX_NS)
+
+
+cdef void leave_stuck(Core *core) noexcept nogil:
+    """Choose another sticky partition for topics whose sticky partition has a stuck leader, if another leader answers.
+
+    If a broker became stuck, or answers again, note that the shares must be published.
+    """
+    cdef uint32_t index
+    cdef bint any_stuck = False, stuck, changed = False
+    cdef Topic *topic
+    cdef Node *leader
+    if core.now - core.sticky_checked_ns < CHECK_NS:
+        return
+    core.sticky_checked_ns = core.now
+    for index in range(core.node_count):
+        stuck = _is_stuck(core, core.nodes[index])
+        changed = changed or stuck != core.nodes[index].stuck
+        core.nodes[index].stuck = stuck
+        any_stuck = any_stuck or stuck
+    for index in range(core.topic_count if any_stuck or changed else 0):
+        topic = core.topics[index]
+        if changed:
+            note_load(core, topic)
+        if any_stuck and 0 <= topic.sticky < topic.partition_count:
+            leader = topic.partitions[topic.sticky].leader
+            if leader != NULL and _is_stuck(core, leader) and _draw(core, topic).any_answers:
+                choose_sticky(core, topic)
+
+
+cdef void note_drained(Core *core, const WireBatch *wire) noexcept nogil:
+    """Update the sticky partition after a batch was sent to its lane. This must be called for every batch.
+
+    The batch_size of its front-end is the quantum of the change, as in Kafka's producer (BuiltInPartitioner).
+    """
+    cdef Lane *lane = wire.lane
+    cdef Topic *topic = lane.topic
+    cdef uint64_t quantum = STICKY_BYTES
+    note_use(core, topic)
+    note_load(core, topic)
+    if lane.number == topic.sticky:
+        if wire.flow != NULL and wire.flow.front_end != NULL:
+            quantum = wire.flow.front_end.sticky_bytes
+        topic.sticky_bytes += wire.entry.length
+        if topic.sticky_bytes >= quantum or core.now - topic.sticky_ns >= STICKY_NS:
+            choose_sticky(core, topic)
+
+
+# ---------------------------------------------------------------- shares
+
+
+cdef void note_load(Core *core, Topic *topic) noexcept nogil:
+    """Note that queues or leaders of the topic's partitions have changed, so its shares must be published."""
+    if topic.shares_due or topic.partition_count < 2:
+        return
+    topic.shares_due = True
+    topic.next_shares_due = NULL
+    if core.shares_due_tail == NULL:
+        core.shares_due = topic
+    else:
+        core.shares_due_tail.next_shares_due = topic
+    core.shares_due_tail = topic
+
+
+cdef void publish_shares(Core *core) noexcept nogil:
+    """Publish the shares of topics that changed. Note those again whose partitions do not all have the full share.
+
+    No timer is set for this: without activity no front-end draws a partition.
+    """
+    cdef Topic *last = core.shares_due_tail
+    cdef Topic *topic = NULL
+    cdef int64_t room = SHARES_PARTITIONS
+    if last == NULL or core.now - core.shares_published_ns < SHARES_NS:
+        return
+    core.shares_published_ns = core.now
+    while topic != last and room > 0:
+        topic = core.shares_due
+        core.shares_due = topic.next_shares_due
+        if core.shares_due == NULL:
+            core.shares_due_tail = NULL
+        topic.shares_due = False
+        room -= topic.partition_count
+        if not _publish_topic(core, topic):
+            note_load(core, topic)
+
+
+cdef bint _publish_topic(Core *core, Topic *topic) noexcept nogil:
+    """Publish the shares of a topic's partitions. Return whether all have the full share."""
+    cdef cyp_topic_row *row = &core.topic_rows[topic.number]
+    cdef uint32_t count = topic_partitions(topic_load(row)), number
+    cdef Draw draw = _draw(core, topic)
+    cdef uint8_t *shares = core.leaders + <uint32_t>topic_leaders(row)
+    cdef uint8_t share
+    cdef uint64_t weight
+    cdef bint even = True
+    if count > <uint32_t>topic.partition_count:
+        count = <uint32_t>topic.partition_count
+    for number in range(count):
+        share = CYP_SHARE_AVOID
+        weight = _weight(core, topic.partitions[number], &draw)
+        if weight:
+            weight = weight * (CYP_SHARE_FULL - CYP_SHARE_AVOID) // (draw.longest + 1)
+            share = <uint8_t>(CYP_SHARE_AVOID + (weight if weight else 1))
+        even = even and share == CYP_SHARE_FULL
+        if load_relaxed8(&shares[number]) != CYP_SHARE_NONE and load_relaxed8(&shares[number]) != share:
+            store_relaxed8(&shares[number], share)  # a hint: it is not ordered with other stores
+    return even

@@ -1,0 +1,533 @@
+"""Assigns batches to entries (RecordBatches), gives them sequences, and publishes their results.
+
+An entry is persistent: it lies in the state region. It is filled, then it becomes ASSIGNED. The SENT words and the flag
+UNSURE are stored before a byte of it may reach the socket. It becomes RESOLVED, with its result, before any front-end
+gets an outcome. Then acked_end of the partition is stored, then the outcomes are published, and only then the entry
+becomes FREE. At every point a successor of a killed sender finds enough to continue (recovery.pyx). The next sequence
+is not stored: it is the largest of acked_end and the ends of the entries. If an entry causes a new epoch, the demand
+for that epoch is stored before the entry may be freed.
+
+Sequences are 64-bit numbers here and do not wrap. In the batch header they wrap from 2^31 - 1 to 0, as Kafka's do.
+"""
+
+
+cdef inline void reset_wire(WireBatch *wire, Lane *lane) noexcept nogil:
+    """Make a free wire batch one of `lane` that was never sent. Keep its entry, its flow and its links in lists."""
+    wire.lane = lane
+    wire.state = WIRE_WAITING
+    wire.request = NULL
+    wire.body = NULL
+    wire.packed = NULL
+    wire.codec = 0
+    wire.partial = False
+    wire.copy = NULL
+    wire.corrupt = 0
+    wire.breaks = 0
+    wire.contributor_count = 0
+    wire.unreported = 0
+    wire.stamped = False
+    wire.unsure = False
+    wire.proven = False
+    wire.proven_offset = -1
+    wire.refused = False
+    wire.retried = False
+    wire.record_named = False
+    wire.fragment = False
+    wire.ahead = AHEAD_NOT
+
+
+cdef enum:
+    SEQUENCE_MASK = 0x7fffffff
+    TRANSACTIONAL = 0x10            # attribute of a batch that belongs to a transaction
+    KAFKA_CODE_MAX = 1000           # the codes of this project are beyond it
+
+
+cdef WireBatch *assign(Core *core, Lane *lane, ClientBatch **batches, uint32_t count) noexcept nogil:
+    """Create an entry for closed batches that left their queues. Return NULL on failure; the caller puts them back.
+
+    The records of more than one batch are re-encoded into a body of the state region, with consecutive offset deltas.
+    """
+    cdef uint8_t *body = NULL
+    cdef WireBatch *wire
+    if core.free_wire_count == 0 or core.free_contributor_count < count:
+        return NULL
+    if count > 1:
+        if core.free_body_count == 0:
+            return NULL
+        body = take_body(core)
+    wire = new_wire(core, lane, batches, count, body)
+    CRASHPOINT(b"build.filled")
+    if body == NULL:
+        wire.entry.length = batches[0].bytes
+    elif not _merge(core, wire):
+        _unassign(core, wire)
+        free_wire(core, wire)
+        return NULL
+    _sequence(core, wire)
+    link_before(lane, wire, NULL)
+    CRASHPOINT(b"build.sequenced")
+    entry_enter(wire.entry, CYP_ENTRY_ASSIGNED)  # a successor sees it filled
+    CRASHPOINT(b"build.assigned")
+    return wire
+
+
+cdef uint8_t *take_body(Core *core) noexcept nogil:
+    """Take a free body: 64 KiB of the state region. The caller has checked that there is one."""
+    core.free_body_count -= 1
+    return core.bodies + <uint64_t>core.free_bodies[core.free_body_count] * CYP_BLOCK_BYTES
+
+
+cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t count, uint8_t *body) noexcept nogil:
+    """Take a free entry and fill in everything except its length and sequence."""
+    cdef uint32_t index, row, previous_row = CYP_NONE, first = 0
+    cdef cyp_contributor *contributor
+    core.free_wire_count -= 1
+    cdef WireBatch *wire = &core.wires[core.free_wires[core.free_wire_count]]
+    cdef cyp_entry *entry = wire.entry
+    reset_wire(wire, lane)
+    wire.body = body
+    wire.codec = batches[0].front_end.codec
+    wire.level = batches[0].front_end.level
+    wire.contributor_count = count
+    wire.unreported = count
+    wire.retries = batches[0].front_end.retries
+    wire.acks = batches[0].front_end.acks
+    wire.idempotent = batches[0].front_end.idempotent
+    charge_new(core, wire, batches[0].front_end)
+    entry.flags = 0
+    entry.partition = lane.index
+    entry.attempts = 0
+    entry.cause = 0
+    entry.acks = wire.acks
+    entry.order = core.next_order
+    entry.parent = CYP_NONE
+    core.next_order += CYP_ENTRY_ORDER_STEP
+    entry.attributes = TRANSACTIONAL if lane.transaction != NULL else 0
+    entry.created_ns = core.now
+    entry.base_timestamp = batches[0].base_timestamp
+    entry.max_timestamp = batches[0].max_timestamp
+    entry.body = CYP_NONE if body == NULL else <uint32_t>((body - core.bodies) // CYP_BLOCK_BYTES)
+    entry.contributors = CYP_NONE
+    for index in range(count):
+        core.free_contributor_count -= 1
+        row = core.free_contributors[core.free_contributor_count]
+        contributor = &core.contributors[row]
+        contributor.attach_id = batches[index].front_end.attach_id
+        contributor.slot = batches[index].slot
+        contributor.generation = batches[index].generation
+        contributor.first = first
+        contributor.count = batches[index].count
+        contributor.start = 0
+        contributor.flags = 0
+        contributor.next = CYP_NONE
+        core.contributor_batches[row] = batches[index]
+        if previous_row == CYP_NONE:
+            entry.contributors = row
+        else:
+            core.contributors[previous_row].next = row
+        previous_row = row
+        first += batches[index].count
+        if batches[index].front_end.retries < wire.retries:
+            wire.retries = batches[index].front_end.retries
+        batches[index].state = BATCH_ASSIGNED
+        batches[index].wire = wire
+    entry.count = first
+    return wire
+
+
+cdef bint _merge(Core *core, WireBatch *wire) noexcept nogil:
+    """Re-encode the contributors' records into the body. Return False if they do not fit or some are malformed."""
+    cdef uint32_t row = wire.entry.contributors, slot, first = 0
+    cdef uint64_t at = 0
+    cdef int64_t written, base = wire.entry.base_timestamp, delta = 0
+    cdef ClientBatch *batch
+    cdef FrontEnd *front_end
+    while row != CYP_NONE:
+        batch = core.contributor_batches[row]
+        front_end = batch.front_end
+        slot = batch.slot
+        touch(core, front_end, slot)
+        batch.largest = 0
+        if not chunks_are_written(batch):
+            batch.solo = True
+            return False
+        while slot != CYP_NONE:
+            if front_end.chunk_count[slot] == 0:  # sealed just after the front-end had added this chunk
+                slot = front_end.chunk_next[slot]
+                continue
+            written = merge_records(
+                front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES,
+                front_end.chunk_bytes[slot],
+                front_end.chunk_count[slot],
+                batch.base_timestamp - base,
+                first,
+                wire.body + at,
+                CYP_BLOCK_BYTES - at,
+                &delta,
+                &batch.largest,
+            )
+            if written < 0:
+                batch.solo = True  # it is sent alone, so that the broker checks only this batch
+                return False
+            at += written
+            first += front_end.chunk_count[slot]
+            slot = front_end.chunk_next[slot]
+        if batch.max_timestamp > wire.entry.max_timestamp:
+            wire.entry.max_timestamp = batch.max_timestamp
+        row = core.contributors[row].next
+    wire.entry.length = <uint32_t>at
+    CRASHPOINT(b"build.merged")
+    core.totals.merged += wire.contributor_count
+    return True
+
+
+cdef void _unassign(Core *core, WireBatch *wire) noexcept nogil:
+    cdef uint32_t row = wire.entry.contributors
+    while row != CYP_NONE:
+        core.contributor_batches[row].state = BATCH_CLOSED
+        core.contributor_batches[row].wire = NULL
+        row = core.contributors[row].next
+
+
+cdef bint any_idempotent(Lane *lane) noexcept nogil:
+    """Return whether the lane has an unresolved entry with a sequence."""
+    cdef WireBatch *wire = lane.wire_head
+    while wire != NULL:
+        if wire.idempotent:
+            return True
+        wire = wire.next
+    return False
+
+
+cdef WireBatch *newest_unsure(Lane *lane) noexcept nogil:
+    """Return the last batch of the lane that may be in the log; NULL if there is none."""
+    cdef WireBatch *wire = lane.wire_tail
+    while wire != NULL and not (wire.idempotent and wire.unsure):
+        wire = wire.previous
+    return wire
+
+
+cdef bint is_retrying(Lane *lane) noexcept nogil:
+    """Return whether an attempt of an unresolved entry with a sequence has failed in this lane."""
+    cdef WireBatch *wire = lane.wire_head
+    while wire != NULL:
+        if wire.idempotent and wire.retried:
+            return True
+        wire = wire.next
+    return False
+
+
+cdef bint _has_new_identity(Core *core, Lane *lane) noexcept nogil:
+    """Return whether the lane must begin with another producer id; for that of a transaction, or with another epoch."""
+    if lane.producer_id != lane_producer_id(core, lane):
+        return True
+    return lane.transaction != NULL and lane.producer_epoch != lane_producer_epoch(core, lane)
+
+
+cdef void _sequence(Core *core, WireBatch *wire) noexcept nogil:
+    cdef Lane *lane = wire.lane
+    cdef cyp_entry *entry = wire.entry
+    if not wire.idempotent:
+        entry.producer_id = -1
+        entry.producer_epoch = -1
+        entry.base_sequence = 0
+        return
+    if _has_new_identity(core, lane) and not any_idempotent(lane):
+        begin_epoch(lane, lane_producer_id(core, lane), lane_producer_epoch(core, lane))
+    entry.producer_id = lane.producer_id
+    entry.producer_epoch = lane.producer_epoch
+    entry.base_sequence = lane.next_sequence
+    lane.next_sequence += entry.count
+
+
+cdef void link_before(Lane *lane, WireBatch *wire, WireBatch *following) noexcept nogil:
+    """Insert the wire batch into the lane's list of unresolved entries before `following`, or at the end if NULL."""
+    cdef WireBatch *before = lane.wire_tail if following == NULL else following.previous
+    wire.next = following
+    wire.previous = before
+    if before != NULL:
+        before.next = wire
+    else:
+        lane.wire_head = wire
+    if following != NULL:
+        following.previous = wire
+    else:
+        lane.wire_tail = wire
+    lane.unresolved += 1
+    lane.waiting += 1
+
+
+cdef void leave(Core *core, WireBatch *wire) noexcept nogil:
+    """Remove the wire batch from the lane's list and free its entry."""
+    cdef Lane *lane = wire.lane
+    if wire.state == WIRE_IN_FLIGHT:
+        lane.in_flight -= 1
+    else:
+        lane.waiting -= 1
+    if wire.previous != NULL:
+        wire.previous.next = wire.next
+    else:
+        lane.wire_head = wire.next
+    if wire.next != NULL:
+        wire.next.previous = wire.previous
+    else:
+        lane.wire_tail = wire.previous
+    lane.unresolved -= 1
+    free_wire(core, wire)
+    relist(lane)
+    if lane.transaction != NULL and lane.transaction.awaited:
+        report_news(lane.transaction)
+
+
+cdef void free_wire(Core *core, WireBatch *wire) noexcept nogil:
+    cdef cyp_entry *entry = wire.entry
+    cdef uint32_t row = entry.contributors, following
+    discharge(wire)
+    while row != CYP_NONE:
+        following = core.contributors[row].next
+        core.contributor_batches[row] = NULL
+        core.free_contributors[core.free_contributor_count] = row
+        core.free_contributor_count += 1
+        row = following
+    if wire.body != NULL:
+        core.free_bodies[core.free_body_count] = entry.body
+        core.free_body_count += 1
+    CRASHPOINT(b"complete.unlisted")
+    free(wire.copy)
+    free(wire.packed)
+    core.reserved_wire_count -= wire.reserved
+    wire.reserved = False
+    wire.state = WIRE_FREE
+    wire.body = NULL
+    wire.packed = NULL
+    wire.copy = NULL
+    wire.request = NULL
+    wire.lane = NULL
+    entry_enter(entry, CYP_ENTRY_FREE)
+    CRASHPOINT(b"complete.freed")
+    core.free_wires[core.free_wire_count] = wire.index
+    core.free_wire_count += 1
+
+
+cdef uint32_t records_crc(Core *core, WireBatch *wire) noexcept nogil:
+    """Return the CRC-32C of the wire batch's records as they are in memory at this moment."""
+    cdef uint32_t crc = 0, slot
+    cdef ClientBatch *batch
+    cdef FrontEnd *front_end
+    if wire.body != NULL:
+        return crc32c(0, wire.body, wire.entry.length)
+    if wire.copy != NULL:
+        return crc32c(0, wire.copy, wire.entry.length)
+    batch = core.contributor_batches[wire.entry.contributors]
+    front_end = batch.front_end
+    slot = batch.slot
+    touch(core, front_end, slot)
+    while slot != CYP_NONE:
+        crc = crc32c(crc, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, front_end.chunk_bytes[slot])
+        slot = front_end.chunk_next[slot]
+    return crc
+
+
+cdef bint stamp(Core *core, WireBatch *wire) noexcept nogil:
+    """Write the batch header with its CRC for the next attempt.
+
+    Return False if the records differ from the attempt before: the front-end changed committed records. A new epoch
+    does not hide this, since the CRC that is kept and compared covers the records without the header. Also return False
+    if the records are malformed. This is checked after the CRC is computed: the broker finds every later change.
+    """
+    cdef cyp_entry *entry = wire.entry
+    cdef bint in_chunks = wire.body == NULL and wire.copy == NULL
+    cdef uint32_t crc
+    if in_chunks and not chunks_are_written(core.contributor_batches[entry.contributors]):
+        return False
+    crc = records_crc(core, wire)
+    if wire.stamped:
+        if entry.crc != crc:
+            return False
+    elif in_chunks and not well_formed(core.contributor_batches[entry.contributors]):
+        return False
+    entry.crc = crc
+    CRASHPOINT(b"build.stamped")
+    wire.stamped = True
+    pack(core, wire)
+    if wire.packed != NULL:
+        CRASHPOINT(b"build.packed")
+        crc = crc32c(0, wire.packed, wire.packed_bytes)
+    put_batch_header(
+        wire.header,
+        wire_bytes(wire),
+        entry.attributes | (wire.codec if wire.packed != NULL else 0),
+        entry.count,
+        entry.base_timestamp,
+        entry.max_timestamp,
+        entry.producer_id,
+        entry.producer_epoch,
+        <int32_t>(entry.base_sequence & SEQUENCE_MASK) if entry.producer_id >= 0 else -1,
+    )
+    crc = crc32c_combine(crc32c(0, wire.header + CRC_START, BATCH_HEADER_BYTES - CRC_START), crc, wire_bytes(wire))
+    put_crc(wire.header, crc)
+    return True
+
+
+cdef void mark_sent(Core *core, WireBatch *wire) noexcept nogil:
+    """Note that the records may be in the log from here on. This must be called before the first byte is written."""
+    cdef uint32_t row = wire.entry.contributors
+    cdef ClientBatch *batch
+    if wire.lane.transaction != NULL:
+        open_transaction(wire.lane.transaction)
+    while row != CYP_NONE:
+        batch = core.contributor_batches[row]
+        if batch != NULL:
+            sent_mark(&batch.front_end.sent[batch.slot], batch.generation)
+        row = core.contributors[row].next
+    CRASHPOINT(b"write.sent-said")
+    entry_unsure(wire.entry)
+    CRASHPOINT(b"write.unsure")
+
+
+cdef void let_go(Core *core, uint32_t row, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil:
+    """Remove a contributor's batch from its entry and finish it."""
+    cdef ClientBatch *batch = core.contributor_batches[row]
+    if batch != NULL:
+        core.contributor_batches[row] = NULL
+        finish(core, batch, base_offset, append_time, error)
+
+
+cdef void complete(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
+    """Acknowledge a wire batch whose records the broker has. `base_offset` is -1 if the broker does not give it."""
+    entry_resolve(wire.entry, 0, base_offset, append_time)
+    CRASHPOINT(b"complete.resolved")
+    publish_resolved(core, wire)
+
+
+cdef void publish_resolved(Core *core, WireBatch *wire) noexcept nogil:
+    """Publish the result of a RESOLVED entry to its contributors and free the entry."""
+    cdef Lane *lane = wire.lane
+    cdef cyp_entry *entry = wire.entry
+    cdef uint32_t row = entry.contributors
+    cdef int64_t offset = -1, append_time = -1
+    cdef Queue *queue = NULL
+    if entry.error == 0:
+        lane.last_error = 0
+        append_time = entry.append_time
+        core.totals.batches += 1
+        if entry.producer_id >= 0:
+            lane.acknowledged = True
+            lane.acknowledged_ns = core.now
+            note_acked(lane, entry)
+            CRASHPOINT(b"complete.acked")
+        if lane.isolation and row != CYP_NONE and core.contributor_batches[row] != NULL \
+                and (not wire.partial or core.contributor_batches[row].parts == 1):
+            queue = core.contributor_batches[row].queue
+    if wire.partial:
+        settle_part(core, wire, entry.base_offset if entry.error == 0 else -1, append_time)
+        row = CYP_NONE
+    while row != CYP_NONE:
+        if entry.error == 0 and entry.base_offset >= 0:
+            offset = entry.base_offset + core.contributors[row].first
+        let_go(core, row, offset, append_time, entry.error)
+        CRASHPOINT(b"complete.one-finished")
+        row = core.contributors[row].next
+    leave(core, wire)
+    if queue != NULL:
+        count_isolated_batch(queue)
+
+
+cdef void note_cause(WireBatch *wire, int32_t error) noexcept nogil:
+    """Store the Kafka error of a failed attempt. The final error of the batch gives the last one as its cause."""
+    if error != 0 and -KAFKA_CODE_MAX < error < KAFKA_CODE_MAX:
+        wire.entry.cause = wire.lane.last_error = <int16_t>error
+        CRASHPOINT(b"read.cause-noted")
+
+
+cdef void give_up(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
+    """End the entry for all of its contributors: with `error`, or as unknown if an attempt was unsure.
+
+    A batch that is proven to be in the log is acknowledged instead.
+    """
+    if wire.unsure and wire.proven:
+        complete(core, wire, wire.proven_offset, -1)
+        return
+    if wire.idempotent and wire.unsure:
+        note_doubtful_end(wire)
+    conclude(core, wire, error)
+
+
+cdef void conclude(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
+    """End an entry that is not in the log, like give_up(). The batch of which it is a fragment may be in the log."""
+    note_cause(wire, error)
+    if wire.lane.transaction != NULL:
+        fail_transaction(wire.lane.transaction, error)
+        if wire.unsure:
+            error = CODE_TRANSACTION_ABORTED  # it may be in the log, and is not committed
+    if wire.idempotent:
+        demand_epoch(wire.lane)
+    if wire.unsure and wire.lane.transaction == NULL and error != CODE_REQUEST_TOO_LARGE:
+        error = CODE_OUTCOME_UNKNOWN
+    entry_resolve(wire.entry, error, -1, -1)
+    CRASHPOINT(b"complete.given-up")
+    publish_resolved(core, wire)
+
+
+cdef void drop(Core *core, WireBatch *wire) noexcept nogil:
+    """End a waiting entry of a failed transaction."""
+    demand_producer_epoch(wire.lane.transaction)
+    entry_resolve(wire.entry, CODE_TRANSACTION_ABORTED, -1, -1)
+    CRASHPOINT(b"transaction.entry-dropped")
+    publish_resolved(core, wire)
+
+
+cdef void wait(Core *core, WireBatch *wire) noexcept nogil:
+    """Let an entry wait for its next attempt."""
+    if wire.state == WIRE_IN_FLIGHT:
+        count_retry(core, wire)
+        wire.lane.in_flight -= 1
+        wire.lane.waiting += 1
+        wire.state = WIRE_WAITING
+    wire.request = NULL
+    wire.retried = True
+    relist(wire.lane)
+    if wire.lane.transaction != NULL and place_of(wire.lane.transaction).failed:
+        note_failing(wire.lane.transaction)
+
+
+cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure) noexcept nogil:
+    """Let the entry wait to be sent again, in order. Give it up with `error` if its retries are used up.
+
+    `unsure`: the attempt may have been appended. With acks=0, an entry that was reported as sent is not sent again.
+    """
+    cdef Lane *lane = wire.lane
+    # the leader's answer about the producer's state is from before this attempt: the state may expire before the next
+    lane.state = STATE_NOT_ASKED
+    note_cause(wire, error)
+    if unsure:
+        wire.unsure = True
+    elif not wire.unsure:
+        entry_sure(wire.entry)
+    if wire.entry.attempts > wire.retries or (wire.unreported == 0 and not wire.idempotent) \
+            or (wire.acks == 0 and wire.request.finished):
+        give_up(core, wire, error)
+        return
+    wait(core, wire)
+    core.totals.retries += 1
+    drop_hopeless(core, lane)
+
+
+cdef void drop_hopeless(Core *core, Lane *lane) noexcept nogil:
+    """Give up entries whose contributors all have an outcome already, if that leaves no gap in the sequences.
+
+    Entries without a sequence are given up at once. Others stay until the broker has answered. If all entries of the
+    lane have such contributors, they are given up too: the next batch starts a new epoch, so there is no gap.
+    """
+    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *following
+    cdef bint hopeless = lane.in_flight == 0
+    while wire != NULL:
+        following = wire.next
+        if wire.unreported:
+            hopeless = False
+        elif not wire.idempotent and wire.state == WIRE_WAITING:
+            give_up(core, wire, CODE_OUTCOME_UNKNOWN)
+        wire = following
+    while hopeless and lane.wire_head != NULL:
+        give_up(core, lane.wire_head, CODE_OUTCOME_UNKNOWN)
