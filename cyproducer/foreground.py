@@ -40,7 +40,7 @@ def run_sender(
     from cyproducer.sender.process import main
     from cyproducer.sender.system import daemonise
     from cyproducer.sender.system.log_relay import LogRelay
-    from cyproducer.shm.arena_region import LAYOUT_VERSION
+    from cyproducer.shm.native import LAYOUT_VERSION
 
     complete = Settings.for_sender(settings)
     _check_source_of_tokens(complete, socket)

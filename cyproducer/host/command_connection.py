@@ -4,8 +4,8 @@ import _socket
 from typing import Any
 
 from cyproducer.host import control_messages
-from cyproducer.host.forked_child import disown, file_of, is_still, own
 from cyproducer.host.interrupts import pass_on
+from cyproducer.shm.native import disown, file_of, is_still, own
 
 __all__ = ["CommandConnection"]
 

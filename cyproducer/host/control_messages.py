@@ -59,8 +59,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cyproducer.config.concealed import ConcealedBytes
-from cyproducer.host.descriptors import Descriptors
 from cyproducer.host.interrupts import pass_on
+from cyproducer.shm.native import Descriptors
 
 __all__ = [
     "MESSAGE_BYTES_MAX",

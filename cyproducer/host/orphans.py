@@ -9,7 +9,7 @@ import contextlib
 import os
 
 from cyproducer.host.interrupts import pass_on
-from cyproducer.host.process_identity import is_subreaper
+from cyproducer.shm.native import is_subreaper
 
 __all__ = ["reap_orphans"]
 

@@ -7,8 +7,8 @@ import select
 import sys
 from typing import Any
 
-from cyproducer.host.forked_child import Duplicate
 from cyproducer.shm import system_clock
+from cyproducer.shm.native import Duplicate
 
 __all__ = ["is_patched", "pause", "wait_readable"]
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from cyproducer.config.secrets import is_secret_name
 from cyproducer.host.interrupts import pass_on
-from cyproducer.host.process_identity import process_environment
 from cyproducer.host.trust import why_untrusted
+from cyproducer.shm.native import process_environment
 
 try:  # hashlib loads OpenSSL, which costs 1.4 MB and 7 ms in a process that does not use it otherwise
     from _blake2 import blake2b

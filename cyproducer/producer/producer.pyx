@@ -24,7 +24,7 @@ from cyproducer.producer.session.session cimport interpreter_ends
 from cyproducer.producer.session.wait_queue cimport Place
 from cyproducer.producer.transactions.transaction_state cimport RunningSend, TransactionState, make_running_send
 from cyproducer.record.encode cimport HeaderView, RecordView, record_size_bound
-from cyproducer.shm.clock cimport realtime_coarse_ms
+from cyproducer.shm.protocol cimport realtime_coarse_ms
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings

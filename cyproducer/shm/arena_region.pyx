@@ -1,29 +1,5 @@
 """Creates arenas, maps outcomes regions, counts undelivered records, and gives Python the layout version."""
 
-import os
-
-from libc.stdint cimport uint64_t
-from libc.string cimport memcpy
-
-from cyproducer.shm.geometry cimport FrontEndGeometry, front_end_geometry
-from cyproducer.shm.layout cimport (
-    CYP_ARENA_BYTES_MAX,
-    CYP_ARENA_BYTES_MIN,
-    CYP_ARENA_MAGIC,
-    CYP_BLOCK_BYTES,
-    CYP_LAYOUT_VERSION,
-    CYP_OPEN,
-    CYP_OUTCOMES_MAGIC,
-    CYP_READY,
-    CYP_TAKEN,
-    CYP_UNIT_BYTES,
-    cyp_arena_header,
-    cyp_outcomes_header,
-    cyp_slot_row,
-)
-from cyproducer.shm.region cimport Region
-from cyproducer.shm.word cimport word_count, word_state
-
 
 #: The version of layout.h. A front-end never attaches to a sender with another layout.
 LAYOUT_VERSION = CYP_LAYOUT_VERSION

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <time.h>
@@ -115,5 +116,12 @@ static inline void cyp_wake_clear(int fd) {
     char byte;
     while (recv(fd, &byte, 1, MSG_DONTWAIT) > 0) {
     }
+}
+
+/* Return whether a descriptor number still refers to the same file: the program may have closed the descriptor and
+ * opened another file with the same number. */
+static inline int cyp_same_file(int fd, uint64_t device, uint64_t inode) {
+    struct stat found;
+    return fstat(fd, &found) == 0 && (uint64_t)found.st_dev == device && (uint64_t)found.st_ino == inode;
 }
 #endif

@@ -4,36 +4,6 @@ The first two numbers are those since the start, the next three those of the win
 a rate of the windows is divided. cyproducer/metric_table.py makes Kafka's metrics from them.
 """
 
-from libc.stdint cimport int32_t, uint32_t, uint64_t
-from libc.string cimport memset
-
-from cyproducer.shm.atomics cimport load_acquire, load_acquire32, load_relaxed, load_relaxed32
-from cyproducer.shm.clock cimport monotonic_ns
-from cyproducer.shm.layout cimport (
-    CYP_METRICS_NODES,
-    CYP_METRICS_OTHER,
-    CYP_NETWORK_SENSORS,
-    CYP_NODE_SENSORS,
-    CYP_OWN_SENSORS,
-    CYP_OWN_TIMES,
-    CYP_SAMPLES_MAX,
-    CYP_TOPIC_NAME_BYTES,
-    CYP_TOPIC_SENSORS,
-    cyp_own_metrics,
-    cyp_sender_metrics,
-    cyp_sensor,
-    cyp_share_metrics,
-    cyp_topic_metrics,
-    cyp_topic_row,
-    cyp_windows,
-)
-from cyproducer.shm.snapshot cimport topic_is_valid
-
-#: metrics_num_samples is at most this.
-SAMPLES_MAX = CYP_SAMPLES_MAX - 1
-#: The size in bytes of what an outcomes region ends with, rounded up to pages.
-SHARE_BYTES = (sizeof(cyp_share_metrics) + 4095) // 4096 * 4096
-
 
 cdef list readings(const cyp_sensor *sensors, int count, const cyp_windows *windows):
     """Return the readings of `count` sensors that lie one after another, as they are now."""
@@ -107,25 +77,3 @@ cdef dict sender_counts(const cyp_sender_metrics *metrics):
             "metadata-age": (now - min(since, now)) / 1e9 if since else None,
         },
     }
-
-
-cdef class SensorProbe:
-    """One sensor in private memory, for tests with a clock of their own (ns)."""
-
-    cdef cyp_sensor sensor
-    cdef cyp_windows windows
-
-    def __cinit__(self, uint64_t window_ns, uint64_t samples):
-        memset(&self.sensor, 0, sizeof(self.sensor))
-        self.windows.window_ns = window_ns
-        self.windows.samples = samples
-
-    def record(self, uint64_t value, uint64_t now):
-        """Record an event."""
-        sensor_record(&self.sensor, &self.windows, value, now)
-
-    def read(self, uint64_t now):
-        """Return the reading at this time."""
-        cdef cyp_reading reading
-        sensor_read(&self.sensor, self.windows.window_ns, self.windows.samples, now, &reading)
-        return reading.total, reading.count, reading.sum, reading.events, reading.max, reading.elapsed_ns

@@ -8,8 +8,8 @@ other way.
 
 cimport cython
 
-from cyproducer.shm.layout cimport CYP_BLOCK_UNITS, CYP_NONE
-from cyproducer.shm.pages cimport pages_free, pages_new
+from cyproducer.shm.protocol cimport CYP_BLOCK_UNITS, CYP_NONE
+from cyproducer.shm.protocol cimport pages_free, pages_new
 
 
 @cython.final

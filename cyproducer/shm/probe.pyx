@@ -4,39 +4,10 @@ Positions and offsets are bytes in a Region. No record passes through this modul
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
 
-from cyproducer.shm.layout cimport (
-    CYP_OPEN,
-    CYP_WORD_BYTES_MASK,
-    CYP_WORD_CONT,
-    CYP_WORD_HEAD,
-    cyp_outcome,
-    cyp_slot_row,
-)
-from cyproducer.shm.region cimport Region
-from cyproducer.shm.ring cimport (
-    outcome_available,
-    outcome_publish,
-    outcome_put,
-    outcome_take,
-    submit_entry,
-    submit_generation,
-    submit_kind,
-    submit_push,
-    submit_slot,
-    submit_tail,
-    submit_take,
-)
-from cyproducer.shm.slot cimport slot_commit, slot_free, slot_open, slot_peek, slot_seal
-from cyproducer.shm.word cimport (
-    word_bytes,
-    word_continues,
-    word_count,
-    word_generation,
-    word_make,
-    word_state,
-    word_with_records,
-)
+from cyproducer.shm.native cimport Region
+from cyproducer.shm.protocol cimport *
 
 cdef extern from "cyproducer/shm/layout_fields.h" nogil:
     ctypedef struct cyp_field:
@@ -48,6 +19,12 @@ cdef extern from "cyproducer/shm/layout_fields.h" nogil:
 
     const cyp_field CYP_FIELDS[]
     const size_t CYP_FIELD_COUNT
+
+
+#: metrics_num_samples is at most this.
+SAMPLES_MAX = CYP_SAMPLES_MAX - 1
+#: The size in bytes of what an outcomes region ends with, rounded up to pages.
+SHARE_BYTES = (sizeof(cyp_share_metrics) + 4095) // 4096 * 4096
 
 
 def layout():
@@ -199,3 +176,25 @@ cdef class OutcomeRingProbe:
         outcome_take(self.ring, self.mask, self.position, &outcome)
         self.position += 1
         return outcome.slot, outcome.generation, outcome.base_offset, outcome.error
+
+
+cdef class SensorProbe:
+    """One sensor in private memory, for tests with a clock of their own (ns)."""
+
+    cdef cyp_sensor sensor
+    cdef cyp_windows windows
+
+    def __cinit__(self, uint64_t window_ns, uint64_t samples):
+        memset(&self.sensor, 0, sizeof(self.sensor))
+        self.windows.window_ns = window_ns
+        self.windows.samples = samples
+
+    def record(self, uint64_t value, uint64_t now):
+        """Record an event."""
+        sensor_record(&self.sensor, &self.windows, value, now)
+
+    def read(self, uint64_t now):
+        """Return the reading at this time."""
+        cdef cyp_reading reading
+        sensor_read(&self.sensor, self.windows.window_ns, self.windows.samples, now, &reading)
+        return reading.total, reading.count, reading.sum, reading.events, reading.max, reading.elapsed_ns

@@ -1,26 +1,5 @@
 """Creates, seals, checks and maps memfds, and provides the page by which a forked child differs from its parent."""
 
-import os
-import threading
-
-from libc.errno cimport errno
-from libc.stdint cimport uint8_t, uint64_t
-from posix.mman cimport (
-    MAP_ANONYMOUS,
-    MAP_FAILED,
-    MAP_FIXED,
-    MAP_NORESERVE,
-    MAP_PRIVATE,
-    MAP_SHARED,
-    PROT_READ,
-    PROT_WRITE,
-    mmap,
-    mprotect,
-    munmap,
-)
-
-from cyproducer.shm.pages cimport drop_memory
-
 
 cdef extern from "cyproducer/shm/linux.h" nogil:
     enum:

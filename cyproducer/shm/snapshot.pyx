@@ -4,40 +4,6 @@ A new or changed topic costs the writer and each reader constant work, however m
 a topic by name once. Later it reads only changed rows of topics that it uses.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
-
-from cyproducer.shm.atomics cimport (
-    load_acquire,
-    load_acquire32,
-    load_relaxed,
-    load_relaxed8,
-    load_relaxed32,
-    store_relaxed8,
-    store_relaxed32,
-    store_relaxed_i32,
-    store_release,
-    store_release32,
-)
-from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.geometry cimport snapshot_geometry
-from cyproducer.shm.layout cimport (
-    CYP_LAYOUT_VERSION,
-    CYP_LEADERS_BYTES,
-    CYP_NONE,
-    CYP_SNAPSHOT_ERROR_BYTES,
-    CYP_SNAPSHOT_MAGIC,
-    CYP_TOPIC_INDEX_ENTRIES,
-    CYP_TOPIC_NAME_BYTES,
-    CYP_TOPICS_MAX,
-    cyp_snapshot_header,
-    cyp_topic_row,
-)
-from cyproducer.shm.region cimport Region, fork_page
-
-from cyproducer.shm.leader_areas import LeaderAreas
-
 
 cdef extern from "cyproducer/shm/layout.h" nogil:
     const uint64_t CYP_TOPIC_KNOWN

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.process import command_of, is_running, kill_senders, name_of, users_of, wait_until
 
 from chaos.falls import founder_of
@@ -29,6 +28,7 @@ from cyproducer.host.rendezvous import Rendezvous
 from cyproducer.observe.status import stop
 from cyproducer.producer.attach import connect
 from cyproducer.sender.process import main as sender_main
+from cyproducer.shm.native import LAYOUT_VERSION
 
 SETTINGS = {"bootstrap_servers": "127.0.0.1:9", "buffer_memory": 1 << 20, "sender_idle_timeout_ms": 60_000}
 ATTACH_S = 30.0

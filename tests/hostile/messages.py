@@ -11,8 +11,9 @@ import socket
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cyproducer.shm.arena_region import LAYOUT_VERSION, create_arena
 from hypothesis import strategies as st
+
+from cyproducer.shm.native import LAYOUT_VERSION, create_arena
 
 __all__ = [
     "ANSWERS",

@@ -10,10 +10,10 @@ import time
 from types import TracebackType
 from typing import Any
 
-from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.front_end import FREE, PlainFrontEnd, word
 
 from cyproducer.host import control_messages
+from cyproducer.shm.native import LAYOUT_VERSION
 
 #: Its batches expire soon, so that the sender does not hold them for minutes.
 SETTINGS = {"delivery_timeout_ms": 2000, "max_block_ms": 1000, "sender_idle_timeout_ms": 1000}

@@ -18,7 +18,7 @@
 #define SLOTS 2
 #endif
 enum {
-    OUTCOME_RING = SLOTS <= 2 ? 4 : 8,  /* a power of two >= 2 * SLOTS, as in geometry.pxd */
+    OUTCOME_RING = SLOTS <= 2 ? 4 : 8,  /* a power of two >= 2 * SLOTS, as in geometry.h */
     SUBMIT_RING = 2 * OUTCOME_RING,
     CELLS = 2,                      /* records of one byte that a chunk holds */
     RECORDS = 6,

@@ -5,15 +5,14 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from cyproducer.shm.arena_region import map_outcomes
 from support import layout
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
-from cyproducer.host.forked_child import file_of
 from cyproducer.producer.attach import attempt, connect
 from cyproducer.producer.attach.attachment import Attachment, ControlSocket
+from cyproducer.shm.native import file_of, map_outcomes
 from simulation.sender import Sender, SenderKilledError
 from simulation.transactions import Transactions
 

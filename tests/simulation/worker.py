@@ -10,8 +10,9 @@ import logging
 import os
 import sys
 
-from cyproducer.shm.build import DEBUG
 from support.crashpoints import points
+
+from cyproducer.shm.native import DEBUG
 
 
 def crash_points() -> list[str]:

@@ -8,7 +8,7 @@ WALL_CLOCK = re.compile(
     r"\btime\.time(?:_ns)?\b|\bfrom time import\b|\bdatetime\.|CLOCK_REALTIME|\bgettimeofday\b|\brealtime_coarse_ms\("
     r"|\b(?:gmtime|localtime|st_[mca]time)|\bsystem_clock\.wall\b"
 )
-#: What tests of applications freeze or replace. See `cyproducer.shm.system_clock`.
+#: What tests of applications freeze or replace. See `cyproducer.shm.native`.
 REPLACED = re.compile(r"\btime\.(?:time|monotonic|perf_counter|process_time|sleep)(?:_ns)?\b|\bfrom time import\b")
 #: file of what an application runs: lines that use them, and why
 USERS = {
@@ -18,8 +18,8 @@ USERS = {
 #: file: (lines that read a wall clock, purpose)
 READERS = {
     "cyproducer/shm/linux.h": (1, "timestamps of records"),
-    "cyproducer/shm/clock.pxd": (0, "declares it"),
-    "cyproducer/shm/system_clock.pyx": (1, "the clock for Python code"),
+    "cyproducer/shm/protocol.pxd": (0, "declares it"),
+    "cyproducer/shm/clock.pyx": (1, "the clock for Python code"),
     "cyproducer/producer/tokens/token_supplier.py": (1, "when to replace a token, as in token_source.py"),
     "cyproducer/producer/tokens/provider_answer.py": (1, "whether a token has expired, as in token_source.py"),
     "cyproducer/producer/producer.pyx": (2, "timestamps of records, and when a producer was made, for its metrics"),

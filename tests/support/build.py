@@ -57,7 +57,7 @@ def make_bench_importable(directory: Path) -> None:
 def is_debug() -> bool | None:
     """Return True for a CYPRODUCER_DEBUG=1 build, False for a release build, None if nothing was compiled."""
     try:
-        from cyproducer.shm.build import DEBUG
+        from cyproducer.shm.native import DEBUG
     except ImportError:
         return None
     return bool(DEBUG)

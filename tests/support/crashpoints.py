@@ -26,7 +26,7 @@ def points() -> dict[str, str]:
     """Return {name: file} of every crash point in the source. Raise ValueError for a name that is used twice."""
     found: dict[str, str] = {}
     for path in sorted(SOURCE.rglob("*")):
-        if path.suffix not in (".py", ".pyx", ".pxd", ".h") or path.stem in ("crash", "crashpoint"):
+        if path.suffix not in (".py", ".pyx", ".pxd", ".h") or path.stem in ("build", "crashpoint"):
             continue
         text = path.read_text()
         for name in _IN_CYTHON.findall(text) + _IN_PYTHON.findall(text):

@@ -9,10 +9,8 @@ import sys
 import time
 from typing import Any
 
-from cyproducer.shm.arena_region import create_arena, map_outcomes
-from cyproducer.shm.snapshot import SnapshotReader
-
 from cyproducer.record.builder import RecordBatchBuilder
+from cyproducer.shm.native import SnapshotReader, create_arena, map_outcomes
 from support import layout
 
 FREE, OPEN, READY, TAKEN, DONE, REVOKED = range(6)

@@ -6,12 +6,12 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from cyproducer.shm.arena_region import LAYOUT_VERSION, create_arena
 from fake_engine import Engine
 
 from cyproducer.host import control_messages
 from cyproducer.sender.control.control_server import Control, Facts
 from cyproducer.sender.control.front_end_warnings import FrontEndHandler
+from cyproducer.shm.native import LAYOUT_VERSION, create_arena
 
 SETTINGS = {"bootstrap_servers": ["b:9092"], "client_id": "c", "max_request_size": 1 << 20, "request_timeout_ms": 30000}
 FRONT_END_SETTINGS = {

@@ -5,13 +5,11 @@ import select
 from collections.abc import Callable
 from typing import Any
 
-from cyproducer.shm.arena_region import LAYOUT_VERSION
-from cyproducer.shm.metrics import SHARE_BYTES
-from cyproducer.shm.region import Region
-from cyproducer.shm.snapshot import SnapshotWriter
+from cyproducer.shm.probe import SHARE_BYTES
 from support import layout
 
 from cyproducer import metric_table
+from cyproducer.shm.native import LAYOUT_VERSION, Region, SnapshotWriter
 
 PAGE = 4096
 

@@ -14,15 +14,13 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from cyproducer.shm.arena_region import LAYOUT_VERSION
-from cyproducer.shm.metrics import SHARE_BYTES
-from cyproducer.shm.region import Region
-from cyproducer.shm.snapshot import SnapshotWriter, snapshot_bytes
+from cyproducer.shm.probe import SHARE_BYTES
 from standin_transactions import ScriptedCommands
 from support import layout
 
 from cyproducer.errors import KafkaError
 from cyproducer.host import control_messages
+from cyproducer.shm.native import LAYOUT_VERSION, Region, SnapshotWriter, snapshot_bytes
 
 NONE = 0xFFFFFFFF
 FREE, OPEN, READY, TAKEN, DONE, REVOKED = range(6)

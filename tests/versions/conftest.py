@@ -14,7 +14,7 @@ import cyproducer
 FACTS = """
     import json
     import cyproducer
-    from cyproducer.shm.arena_region import LAYOUT_VERSION
+    from cyproducer.shm.native import LAYOUT_VERSION
     print(json.dumps([cyproducer.__file__, LAYOUT_VERSION]))
 """
 

@@ -6,15 +6,15 @@ before you call any of these functions.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from cyproducer.host.same_file cimport same_file
+from cyproducer.shm.protocol cimport same_file
 from cyproducer.record.encode cimport RecordView, fetch_ahead, put_record, record_size
-from cyproducer.shm.clock cimport eventfd_signal, monotonic_ns
-from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport CYP_SUBMIT_OPEN, cyp_arena_header, cyp_slot_row, cyp_snapshot_header
-from cyproducer.shm.ring cimport submit_entry, submit_push
-from cyproducer.shm.slot cimport slot_commit, slot_hint
-from cyproducer.shm.wake cimport cyp_signalled, sender_needs_wake
-from cyproducer.shm.word cimport word_bytes, word_count, word_with_records
+from cyproducer.shm.protocol cimport eventfd_signal, monotonic_ns
+from cyproducer.shm.protocol cimport CRASHPOINT
+from cyproducer.shm.protocol cimport CYP_SUBMIT_OPEN, cyp_arena_header, cyp_slot_row, cyp_snapshot_header
+from cyproducer.shm.protocol cimport submit_entry, submit_push
+from cyproducer.shm.protocol cimport slot_commit, slot_hint
+from cyproducer.shm.protocol cimport cyp_signalled, sender_needs_wake
+from cyproducer.shm.protocol cimport word_bytes, word_count, word_with_records
 
 
 ctypedef struct Port:

@@ -6,10 +6,10 @@ from cyproducer.producer.arena.append cimport Chain, Port
 from cyproducer.producer.arena.own_metrics cimport OwnMetrics
 from cyproducer.producer.arena.topic_table cimport Topic, Weights
 from cyproducer.producer.results.futures cimport Batch
-from cyproducer.shm.geometry cimport FrontEndGeometry
-from cyproducer.shm.layout cimport cyp_slot_row
+from cyproducer.shm.protocol cimport FrontEndGeometry
+from cyproducer.shm.protocol cimport cyp_slot_row
 from cyproducer.shm.pool cimport ChunkPool
-from cyproducer.shm.snapshot cimport SnapshotReader
+from cyproducer.shm.native cimport SnapshotReader
 
 
 cpdef enum Room:

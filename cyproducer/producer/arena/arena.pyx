@@ -14,36 +14,21 @@ from libc.string cimport memcpy
 from cyproducer.producer.arena.append cimport announce
 from cyproducer.producer.arena.topic_table cimport WEIGHTS_EQUAL, WEIGHTS_NOT_AVOIDED, WEIGHTS_SHARES, pick_partition
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
-from cyproducer.shm.atomics cimport load_relaxed_i32, store_relaxed, store_relaxed32
-from cyproducer.shm.clock cimport monotonic_ns
-from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.geometry cimport front_end_geometry
-from cyproducer.shm.layout cimport (
-    CYP_NONE,
-    CYP_OPEN,
-    CYP_SUBMIT_FULL,
-    CYP_UNIT_BYTES,
-    CYP_WORD_HEAD,
-    cyp_arena_header,
-    cyp_outcomes_header,
+from cyproducer.shm.protocol cimport load_relaxed_i32, store_relaxed, store_relaxed32
+from cyproducer.shm.protocol cimport monotonic_ns
+from cyproducer.shm.protocol cimport CRASHPOINT
+from cyproducer.shm.protocol cimport front_end_geometry
+from cyproducer.shm.protocol cimport (
+    CYP_NONE, CYP_OPEN, CYP_SUBMIT_FULL, CYP_UNIT_BYTES, CYP_WORD_HEAD, cyp_arena_header, cyp_outcomes_header,
 )
-from cyproducer.shm.pages cimport pages_free, pages_new
+from cyproducer.shm.protocol cimport pages_free, pages_new
 from cyproducer.shm.pool cimport class_bytes, class_for
-from cyproducer.shm.region cimport Region, fork_page, fork_token
-from cyproducer.shm.slot cimport (
-    may_commit,
-    may_open,
-    sent_is,
-    slot_close,
-    slot_free,
-    slot_hint,
-    slot_offer,
-    slot_open,
-    slot_packed,
-    slot_roll,
+from cyproducer.shm.native cimport Region, fork_page, fork_token
+from cyproducer.shm.protocol cimport (
+    may_commit, may_open, sent_is, slot_close, slot_free, slot_hint, slot_offer, slot_open, slot_packed, slot_roll,
 )
-from cyproducer.shm.snapshot cimport topic_is_valid
-from cyproducer.shm.word cimport next_generation, word_bytes, word_make
+from cyproducer.shm.protocol cimport topic_is_valid
+from cyproducer.shm.protocol cimport next_generation, word_bytes, word_make
 
 
 @cython.final

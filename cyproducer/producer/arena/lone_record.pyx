@@ -9,19 +9,12 @@ from cyproducer.producer.arena.scatter cimport Scatter, scatter_record
 from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.results.futures cimport Batch
 from cyproducer.record.encode cimport RecordView, record_size
-from cyproducer.shm.atomics cimport store_relaxed
-from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport (
-    CYP_NONE,
-    CYP_OPEN,
-    CYP_READY,
-    CYP_SUBMIT_FULL,
-    CYP_WORD_CONT,
-    CYP_WORD_HEAD,
-)
+from cyproducer.shm.protocol cimport store_relaxed
+from cyproducer.shm.protocol cimport CRASHPOINT
+from cyproducer.shm.protocol cimport CYP_NONE, CYP_OPEN, CYP_READY, CYP_SUBMIT_FULL, CYP_WORD_CONT, CYP_WORD_HEAD
 from cyproducer.shm.pool cimport class_bytes
-from cyproducer.shm.slot cimport may_open, slot_commit, slot_hint, slot_open
-from cyproducer.shm.word cimport word_make
+from cyproducer.shm.protocol cimport may_open, slot_commit, slot_hint, slot_open
+from cyproducer.shm.protocol cimport word_make
 
 
 cdef int write_alone(

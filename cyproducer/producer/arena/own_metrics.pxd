@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from cyproducer.shm.layout cimport cyp_own_metrics
+from cyproducer.shm.protocol cimport cyp_own_metrics
 
 
 cdef class OwnMetrics:

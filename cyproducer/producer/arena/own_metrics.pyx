@@ -8,20 +8,15 @@ cimport cython
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from cyproducer.shm.clock cimport monotonic_ns
-from cyproducer.shm.layout cimport (
-    CYP_OWN_BUFFER_WAIT,
-    CYP_OWN_ERRORS,
-    CYP_OWN_EXHAUSTED,
-    CYP_OWN_FLUSH,
-    CYP_OWN_METADATA_WAIT,
-    CYP_OWN_TIMES,
-    CYP_SAMPLE_WINDOW_NS,
-    CYP_SAMPLES,
+from cyproducer.shm.protocol cimport monotonic_ns
+from cyproducer.shm.protocol cimport (
+    CYP_OWN_BUFFER_WAIT, CYP_OWN_ERRORS, CYP_OWN_EXHAUSTED, CYP_OWN_FLUSH, CYP_OWN_METADATA_WAIT, CYP_OWN_TIMES,
+    CYP_SAMPLE_WINDOW_NS, CYP_SAMPLES,
 )
-from cyproducer.shm.atomics cimport load_relaxed, store_relaxed
-from cyproducer.shm.metrics cimport front_end_readings, sensor_record
-from cyproducer.shm.region cimport fork_page
+from cyproducer.shm.protocol cimport load_relaxed, store_relaxed
+from cyproducer.shm.protocol cimport sensor_record
+from cyproducer.shm.native cimport front_end_readings
+from cyproducer.shm.native cimport fork_page
 
 
 @cython.final

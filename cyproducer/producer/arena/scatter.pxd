@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 
 from cyproducer.record.encode cimport RecordView, view_body_size
 from cyproducer.record.varint cimport put_varint
-from cyproducer.shm.layout cimport CYP_UNIT_BYTES
+from cyproducer.shm.protocol cimport CYP_UNIT_BYTES
 from cyproducer.shm.pool cimport class_bytes
 
 

@@ -17,7 +17,7 @@ from libc.stdlib cimport calloc, free
 
 from cyproducer.record.encode cimport kafka_record_bound, record_size_bound
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
-from cyproducer.shm.clock cimport realtime_coarse_ms
+from cyproducer.shm.protocol cimport realtime_coarse_ms
 
 from cyproducer import errors
 

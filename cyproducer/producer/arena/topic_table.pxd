@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from cyproducer.producer.arena.append cimport Chain
-from cyproducer.shm.layout cimport cyp_topic_row
+from cyproducer.shm.protocol cimport cyp_topic_row
 
 
 # How partitions for records without a key are drawn.

@@ -6,9 +6,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from cyproducer.producer.arena.partitioner cimport key_partition, next_random
-from cyproducer.shm.atomics cimport load_relaxed8
-from cyproducer.shm.layout cimport CYP_NONE
-from cyproducer.shm.snapshot cimport CYP_SHARE_AVOID, CYP_SHARE_NONE, topic_id
+from cyproducer.shm.protocol cimport load_relaxed8
+from cyproducer.shm.protocol cimport CYP_NONE
+from cyproducer.shm.protocol cimport CYP_SHARE_AVOID, CYP_SHARE_NONE, topic_id
 
 from cyproducer import errors
 from cyproducer.config.kinds import TOPIC_NAME_MAX, is_topic_name

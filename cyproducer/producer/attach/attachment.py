@@ -8,11 +8,8 @@ import weakref
 from typing import Any
 
 from cyproducer.host.command_connection import CommandConnection
-from cyproducer.host.descriptors import WakePair
-from cyproducer.host.forked_child import file_of, in_child, is_still
 from cyproducer.producer.attach.sender_address import Address
-from cyproducer.shm.region import Region
-from cyproducer.shm.snapshot import SnapshotReader
+from cyproducer.shm.native import Region, SnapshotReader, WakePair, file_of, in_child, is_still
 
 __all__ = ["Attachment", "ControlSocket", "close_attachment"]
 

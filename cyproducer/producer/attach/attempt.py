@@ -13,19 +13,25 @@ from typing import Any, NoReturn
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError, KafkaError, SenderUnavailableError, UnsupportedPlatformError
 from cyproducer.host import control_messages
-from cyproducer.host.descriptors import Descriptors
-from cyproducer.host.forked_child import file_of
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.listener_check import check_listener
 from cyproducer.host.poll import wait_readable
-from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.producer.attach.attachment import Attachment, close_attachment
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.shm import system_clock
-from cyproducer.shm.arena_region import LAYOUT_VERSION, create_arena, map_outcomes
-from cyproducer.shm.crash import DEBUG, crashpoint
-from cyproducer.shm.snapshot import SnapshotReader
+from cyproducer.shm.native import (
+    DEBUG,
+    LAYOUT_VERSION,
+    Descriptors,
+    SnapshotReader,
+    crashpoint,
+    create_arena,
+    file_of,
+    map_outcomes,
+    network_namespace,
+    time_namespace,
+)
 from cyproducer.version import VERSION
 
 __all__ = ["LIMITS", "AttachProgress", "NoAnswerError", "TryAgainError", "UncheckedTokenError", "attach"]

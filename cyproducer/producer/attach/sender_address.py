@@ -15,9 +15,8 @@ from cyproducer.host import control_messages, rendezvous
 from cyproducer.host.credential_files import CredentialFileError, credential_files, file_proofs
 from cyproducer.host.credentials import attaching, proof, tag
 from cyproducer.host.interrupts import pass_on
-from cyproducer.host.process_identity import process_environment
 from cyproducer.host.rendezvous import ProcessEnvironment, Rendezvous, RendezvousError
-from cyproducer.shm.arena_region import LAYOUT_VERSION
+from cyproducer.shm.native import LAYOUT_VERSION, process_environment
 from cyproducer.version import VERSION
 
 if TYPE_CHECKING:

@@ -21,13 +21,11 @@ from typing import Any
 from cyproducer import errors
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import lock_file
-from cyproducer.host.forked_child import in_child
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.rendezvous import Rendezvous, open_private
 from cyproducer.shm import system_clock
-from cyproducer.shm.build import SANITIZED
-from cyproducer.shm.crash import DEBUG, crashpoint
+from cyproducer.shm.native import DEBUG, SANITIZED, crashpoint, in_child
 
 __all__ = ["SpawnLock", "Spawned", "interpreters", "spawn_sender"]
 

@@ -6,7 +6,7 @@ import sys
 
 from cyproducer import errors
 from cyproducer.host.interrupts import pass_on
-from cyproducer.shm.region import fork_token
+from cyproducer.shm.native import fork_token
 
 
 def check_platform() -> None:

@@ -25,7 +25,7 @@ from cyproducer.producer.bulk.header_sections cimport header_column, headers_of_
 from cyproducer.producer.bulk.integers cimport column_of_integers, time_hint
 from cyproducer.producer.bulk.pairs cimport column_of_pair
 from cyproducer.record.encode cimport kafka_record_bound
-from cyproducer.shm.layout cimport CYP_TOPICS_MAX
+from cyproducer.shm.protocol cimport CYP_TOPICS_MAX
 
 import json
 from operator import index as _index

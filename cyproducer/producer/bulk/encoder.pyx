@@ -34,7 +34,7 @@ from cyproducer.record.encode cimport (
 )
 from cyproducer.record.header cimport BATCH_HEADER_BYTES
 from cyproducer.record.varint cimport get_varint, size_of_varint
-from cyproducer.shm.clock cimport monotonic_ns, realtime_coarse_ms
+from cyproducer.shm.protocol cimport monotonic_ns, realtime_coarse_ms
 
 from cyproducer import errors
 from cyproducer.producer.arena.topic_table import check_name

@@ -16,7 +16,7 @@ from libc.stdlib cimport free, realloc
 
 from cyproducer.producer.results.native_only cimport native_only
 from cyproducer.producer.results.record_metadata cimport RecordMetadata
-from cyproducer.shm.region cimport fork_page, fork_token
+from cyproducer.shm.native cimport fork_page, fork_token
 
 from cyproducer import errors
 from cyproducer.producer.results.loop_callback import in_running_loop

@@ -7,11 +7,11 @@ its owner has just closed.
 import os
 
 cimport cython
-from cyproducer.host.forked_child cimport disown, own
-from cyproducer.host.same_file cimport same_file
-from cyproducer.shm.clock cimport eventfd_clear, eventfd_signal
+from cyproducer.shm.native cimport disown, own
+from cyproducer.shm.protocol cimport same_file
+from cyproducer.shm.protocol cimport eventfd_clear, eventfd_signal
 
-from cyproducer.host.forked_child import file_of
+from cyproducer.shm.native import file_of
 
 cdef extern from "unistd.h" nogil:
     int close(int fd)

@@ -21,11 +21,11 @@ from cyproducer.producer.arena.append cimport announce
 from cyproducer.producer.arena.arena cimport LEFT_MAX, Arena, is_alive
 from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.record.encode cimport RecordView, put_record, record_size
-from cyproducer.shm.clock cimport monotonic_ns
-from cyproducer.shm.layout cimport CYP_NONE, CYP_SUBMIT_FULL, CYP_UNIT_BYTES
-from cyproducer.shm.slot cimport slot_glance
-from cyproducer.shm.wake cimport sender_asleep
-from cyproducer.shm.word cimport word_bytes
+from cyproducer.shm.protocol cimport monotonic_ns
+from cyproducer.shm.protocol cimport CYP_NONE, CYP_SUBMIT_FULL, CYP_UNIT_BYTES
+from cyproducer.shm.protocol cimport slot_glance
+from cyproducer.shm.protocol cimport sender_asleep
+from cyproducer.shm.protocol cimport word_bytes
 
 _log = logging.getLogger("cyproducer")
 

@@ -1,9 +1,9 @@
 """Declares MetricCounts, which reads what a session's sender counts, see metric_counts.pyx."""
 
 from cyproducer.producer.arena.arena cimport Arena
-from cyproducer.shm.layout cimport cyp_share_metrics
-from cyproducer.shm.region cimport Region
-from cyproducer.shm.snapshot cimport SnapshotReader
+from cyproducer.shm.protocol cimport cyp_share_metrics
+from cyproducer.shm.native cimport Region
+from cyproducer.shm.native cimport SnapshotReader
 
 
 cdef class MetricCounts:

@@ -9,8 +9,8 @@ cimport cython
 from cyproducer.producer.arena.arena cimport Arena, is_alive
 from cyproducer.producer.arena.own_metrics cimport OwnMetrics
 from cyproducer.producer.results.native_only cimport native_only
-from cyproducer.shm.layout cimport CYP_CLIENT_SENSORS, CYP_CLIENT_TOPICS, CYP_OWN_ERRORS, cyp_sender_metrics
-from cyproducer.shm.metrics cimport readings, sender_counts, topic_readings
+from cyproducer.shm.protocol cimport CYP_CLIENT_SENSORS, CYP_CLIENT_TOPICS, CYP_OWN_ERRORS, cyp_sender_metrics
+from cyproducer.shm.native cimport readings, sender_counts, topic_readings
 
 from cyproducer import metric_table
 

@@ -5,8 +5,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from cyproducer.producer.arena.arena cimport Arena
 from cyproducer.producer.results.futures cimport Batch
 from cyproducer.producer.session.topic_metadata cimport TopicTable
-from cyproducer.shm.layout cimport cyp_extent, cyp_outcome, cyp_outcomes_header
-from cyproducer.shm.region cimport Region
+from cyproducer.shm.protocol cimport cyp_extent, cyp_outcome, cyp_outcomes_header
+from cyproducer.shm.native cimport Region
 
 
 cdef class OutcomeReader:

@@ -12,22 +12,14 @@ from cyproducer.producer.arena.topic_table cimport Topic
 from cyproducer.producer.results.futures cimport Batch, Extent
 from cyproducer.producer.results.native_only cimport native_only
 from cyproducer.producer.session.unsent_batches cimport chain_bytes, chain_records
-from cyproducer.shm.atomics cimport store_relaxed, store_release
-from cyproducer.shm.crash cimport CRASHPOINT
-from cyproducer.shm.layout cimport (
-    CYP_EXTENTS_MAX,
-    CYP_OUTCOME_RELEASE,
-    CYP_OUTCOME_RESULT,
-    CYP_TEXT_BYTES,
-    CYP_TEXTS,
-    CYP_UNIT_BYTES,
-    cyp_extent,
-    cyp_outcome,
-    cyp_outcomes_header,
-    cyp_text,
+from cyproducer.shm.protocol cimport store_relaxed, store_release
+from cyproducer.shm.protocol cimport CRASHPOINT
+from cyproducer.shm.protocol cimport (
+    CYP_EXTENTS_MAX, CYP_OUTCOME_RELEASE, CYP_OUTCOME_RESULT, CYP_TEXT_BYTES, CYP_TEXTS, CYP_UNIT_BYTES, cyp_extent,
+    cyp_outcome, cyp_outcomes_header, cyp_text,
 )
-from cyproducer.shm.region cimport Region
-from cyproducer.shm.ring cimport extent_take, outcome_available, outcome_is_current, outcome_take
+from cyproducer.shm.native cimport Region
+from cyproducer.shm.protocol cimport extent_take, outcome_available, outcome_is_current, outcome_take
 
 from cyproducer import errors
 

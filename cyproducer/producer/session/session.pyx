@@ -17,7 +17,7 @@ cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, uint64_t
 
-from cyproducer.host.same_file cimport same_file
+from cyproducer.shm.protocol cimport same_file
 from cyproducer.producer.arena.append cimport release_wakes
 from cyproducer.producer.arena.arena cimport ENDED, Arena, is_alive, is_foreign
 from cyproducer.producer.results.futures cimport Batch
@@ -28,11 +28,11 @@ from cyproducer.producer.session.topic_metadata cimport is_current, make_topic_t
 from cyproducer.producer.session.unsent_batches cimport UnsentBatches, keep_unsent, pending_records, revoke
 from cyproducer.producer.session.unsent_lists cimport UnsentLists
 from cyproducer.producer.session.wait_queue cimport make_memory_queue
-from cyproducer.shm.atomics cimport load_acquire32
-from cyproducer.shm.clock cimport monotonic_ns, wake_clear
-from cyproducer.shm.layout cimport CYP_CONTROL_DETACHED, CYP_CONTROL_RELEASED, CYP_NONE
-from cyproducer.shm.region cimport fork_token
-from cyproducer.shm.wake cimport waiter_sleeps, waiter_wakes
+from cyproducer.shm.protocol cimport load_acquire32
+from cyproducer.shm.protocol cimport monotonic_ns, wake_clear
+from cyproducer.shm.protocol cimport CYP_CONTROL_DETACHED, CYP_CONTROL_RELEASED, CYP_NONE
+from cyproducer.shm.native cimport fork_token
+from cyproducer.shm.protocol cimport waiter_sleeps, waiter_wakes
 
 from cyproducer import errors
 from cyproducer.host import control_messages

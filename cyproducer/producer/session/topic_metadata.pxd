@@ -4,8 +4,8 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from cyproducer.producer.arena.arena cimport Arena, is_alive
 from cyproducer.producer.arena.topic_table cimport Topic
-from cyproducer.shm.atomics cimport load_acquire
-from cyproducer.shm.snapshot cimport SnapshotReader
+from cyproducer.shm.protocol cimport load_acquire
+from cyproducer.shm.native cimport SnapshotReader
 
 
 cdef class TopicTable:

@@ -12,10 +12,10 @@ from cyproducer.producer.arena.arena cimport Arena, is_alive
 from cyproducer.producer.arena.topic_table cimport make_topic
 from cyproducer.producer.results.native_only cimport native_only
 from cyproducer.producer.results.waiter cimport notify_all
-from cyproducer.shm.atomics cimport load_acquire
-from cyproducer.shm.layout cimport CYP_NONE
-from cyproducer.shm.snapshot cimport CYP_CHANGE_ALL, CYP_CHANGE_LOST, change_take, topic_is_valid, topic_named
-from cyproducer.shm.wake cimport waiter_sleeps, waiter_wakes
+from cyproducer.shm.protocol cimport load_acquire
+from cyproducer.shm.protocol cimport CYP_NONE
+from cyproducer.shm.protocol cimport CYP_CHANGE_ALL, CYP_CHANGE_LOST, change_take, topic_is_valid, topic_named
+from cyproducer.shm.protocol cimport waiter_sleeps, waiter_wakes
 
 
 cdef enum:

@@ -13,21 +13,14 @@ from libc.string cimport memcpy
 from cyproducer.producer.arena.append cimport announce
 from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_MEMORY, NEED_METADATA, NEED_SESSION
 from cyproducer.producer.results.futures cimport make_batch
-from cyproducer.shm.clock cimport monotonic_ns
-from cyproducer.shm.layout cimport (
-    CYP_BLOCK_BYTES,
-    CYP_NONE,
-    CYP_OPEN,
-    CYP_READY,
-    CYP_SUBMIT_FULL,
-    CYP_UNIT_BYTES,
-    CYP_WORD_CONT,
-    CYP_WORD_HEAD,
+from cyproducer.shm.protocol cimport monotonic_ns
+from cyproducer.shm.protocol cimport (
+    CYP_BLOCK_BYTES, CYP_NONE, CYP_OPEN, CYP_READY, CYP_SUBMIT_FULL, CYP_UNIT_BYTES, CYP_WORD_CONT, CYP_WORD_HEAD,
     cyp_slot_row,
 )
-from cyproducer.shm.slot cimport sent_is, slot_commit, slot_glance, slot_open, slot_take_back
-from cyproducer.shm.snapshot cimport topic_id_number
-from cyproducer.shm.word cimport word_bytes, word_count, word_make
+from cyproducer.shm.protocol cimport sent_is, slot_commit, slot_glance, slot_open, slot_take_back
+from cyproducer.shm.protocol cimport topic_id_number
+from cyproducer.shm.protocol cimport word_bytes, word_count, word_make
 
 from cyproducer import errors
 

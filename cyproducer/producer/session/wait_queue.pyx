@@ -12,7 +12,7 @@ import threading
 
 cimport cython
 
-from cyproducer.shm.clock cimport monotonic_ns
+from cyproducer.shm.protocol cimport monotonic_ns
 
 cdef uint64_t PASS_AFTER_NS = 50_000_000
 

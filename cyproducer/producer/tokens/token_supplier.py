@@ -16,7 +16,6 @@ from typing import Any
 from cyproducer.config.settings import Settings
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import control_messages
-from cyproducer.host.forked_child import disown, file_of, in_child, is_still, own
 from cyproducer.host.listener_check import check_listener
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.thread_start import ThreadStart
@@ -25,6 +24,7 @@ from cyproducer.producer.tokens.provider_answer import ProvidedToken, call_provi
 from cyproducer.security.token_refresher import refresh_time
 from cyproducer.security.token_source import TokenError
 from cyproducer.shm import system_clock
+from cyproducer.shm.native import disown, file_of, in_child, is_still, own
 
 __all__ = ["TokenSupplier"]
 

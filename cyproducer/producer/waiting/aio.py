@@ -7,7 +7,6 @@ import weakref
 from typing import Any
 
 from cyproducer import errors
-from cyproducer.host.forked_child import Duplicate, in_child
 from cyproducer.host.interrupts import pass_on
 from cyproducer.producer.results.futures import Batch, Future
 from cyproducer.producer.session.kafka_metrics import count_refused
@@ -17,6 +16,7 @@ from cyproducer.producer.waiting import backpressure
 from cyproducer.producer.waiting.loop_timers import pause, resolve, wait_for_result
 from cyproducer.producer.waiting.retry import Producer, Retry
 from cyproducer.shm import system_clock
+from cyproducer.shm.native import Duplicate, in_child
 
 _SAME_DEADLINE_S = 0.1
 _NO_THREAD_S = 0.1

@@ -18,7 +18,7 @@ from cyproducer.producer.arena.arena cimport is_alive
 from cyproducer.producer.results.futures cimport Batch
 from cyproducer.producer.results.waiter cimport Waiter
 from cyproducer.producer.session.session cimport Session
-from cyproducer.shm.clock cimport monotonic_ns
+from cyproducer.shm.protocol cimport monotonic_ns
 
 from cyproducer import errors
 from cyproducer.host.poll import is_patched, wait_readable

@@ -10,10 +10,9 @@ import heapq
 import itertools
 import weakref
 
-from cyproducer.host.forked_child import in_child
 from cyproducer.host.interrupts import pass_on
-from cyproducer.host.timer import Timer
 from cyproducer.shm import system_clock
+from cyproducer.shm.native import Timer, in_child
 
 __all__ = ["pause", "resolve", "wait_for_result"]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
-from cyproducer.host.forked_child import in_child
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.thread_start import ThreadStart
 from cyproducer.producer.attach import connect
@@ -23,6 +22,7 @@ from cyproducer.producer.results.waiter import Waiter
 from cyproducer.producer.session.session import Session
 from cyproducer.producer.waiting.blocking import wait_batch, wait_until
 from cyproducer.shm import system_clock
+from cyproducer.shm.native import in_child
 
 __all__ = ["begin", "settle", "succeed", "under_way"]
 

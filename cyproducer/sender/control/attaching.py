@@ -8,13 +8,11 @@ from typing import Any
 from cyproducer.host import limits
 from cyproducer.host.credential_files import CredentialFileError, credential_files, unproven_file
 from cyproducer.host.credentials import attaching, is_proof
-from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer, RefusedError, parse_attach, refusal, resource_refusal
 from cyproducer.sender.control.sender_info import Facts
 from cyproducer.sender.handover.handover import Line
-from cyproducer.shm.arena_region import LAYOUT_VERSION
-from cyproducer.shm.crash import DEBUG, crashpoint
+from cyproducer.shm.native import DEBUG, LAYOUT_VERSION, crashpoint, network_namespace, time_namespace
 from cyproducer.version import VERSION
 
 __all__ = ["Attaching"]

@@ -10,7 +10,7 @@ from cyproducer.sender.control.peers import Peer, has_ended
 from cyproducer.sender.control.quotas import Quotas, RefusalLog
 from cyproducer.sender.control.unread import UnreadDescriptors
 from cyproducer.sender.handover.handover import Line
-from cyproducer.shm.crash import DEBUG, crashpoint
+from cyproducer.shm.native import DEBUG, crashpoint
 
 __all__ = ["HUNG_UP", "PeerTable"]
 

@@ -19,7 +19,7 @@ from cyproducer.sender.control.sender_info import Facts
 from cyproducer.sender.handover import upgrade
 from cyproducer.sender.handover.handover import ARENA, CONTROL, PIDFD, Handover, Held, Line, hang_up
 from cyproducer.sender.system import dropped
-from cyproducer.shm.arena_region import count_undelivered
+from cyproducer.shm.native import count_undelivered
 
 __all__ = ["Takeover"]
 

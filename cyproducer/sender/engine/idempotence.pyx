@@ -133,7 +133,7 @@ cdef void note_doubtful_end(WireBatch *wire) noexcept nogil:
 
 
 cdef inline bint is_id_error(int16_t error) noexcept nogil:
-    """Return whether the broker refuses the producer id itself. The next batch needs another one, see idempotence.pyx."""
+    """Return whether the broker refuses the producer id itself. The next batch needs another one."""
     return (
         error == ERROR_INVALID_PRODUCER_ID_MAPPING
         or error == ERROR_INVALID_TXN_STATE

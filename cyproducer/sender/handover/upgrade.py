@@ -30,12 +30,11 @@ from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.host import control_messages, limits
 from cyproducer.host.credential_files import CredentialFileError, credential_files, file_proofs
 from cyproducer.host.credentials import proof, replacing
-from cyproducer.host.process_identity import network_namespace, time_namespace
 from cyproducer.host.rendezvous import public_settings, secret_settings
 from cyproducer.sender.handover.handover import HELD, Handover, Held, close
 from cyproducer.sender.handover.message_checks import check_message, refuse
 from cyproducer.sender.system import dropped
-from cyproducer.shm.arena_region import LAYOUT_VERSION
+from cyproducer.shm.native import LAYOUT_VERSION, network_namespace, time_namespace
 from cyproducer.version import VERSION
 
 __all__ = ["NotLowerError", "Predecessor", "hand_over", "refusal_reason", "take_over"]

@@ -13,7 +13,6 @@ import socket
 import sys
 from typing import Any
 
-from cyproducer.host.process_identity import hide_memory, set_command_line
 from cyproducer.host.rendezvous import Rendezvous, secret_settings, set_socket_mode
 from cyproducer.observe.logfmt import fields, level_of
 from cyproducer.sender.handover.election import Election
@@ -29,7 +28,7 @@ from cyproducer.sender.system.daemonise import (
 )
 from cyproducer.sender.system.log_relay import LogRelay
 from cyproducer.sender.system.signals import Signals
-from cyproducer.shm.crash import DEBUG, crashpoint, set_role
+from cyproducer.shm.native import DEBUG, crashpoint, hide_memory, set_command_line, set_role
 
 __all__ = ["main", "serve"]
 

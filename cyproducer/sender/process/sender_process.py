@@ -19,7 +19,7 @@ from cyproducer.sender.process import other_senders
 from cyproducer.sender.process.failure_file import FailureFile
 from cyproducer.sender.system.daemonise import name_process, reap, to_null
 from cyproducer.sender.system.signals import PeerProcess, Signals, fork
-from cyproducer.shm.crash import DEBUG, crashpoint, set_role
+from cyproducer.shm.native import DEBUG, crashpoint, set_role
 
 __all__ = ["Serving"]
 

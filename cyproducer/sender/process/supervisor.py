@@ -24,8 +24,8 @@ from cyproducer.sender.process.published_files import Names
 from cyproducer.sender.system.background import start_thread
 from cyproducer.sender.system.daemonise import reap, state_of
 from cyproducer.sender.system.signals import PeerProcess, Signals, fork
-from cyproducer.shm.crash import DEBUG, crashpoint
 from cyproducer.shm.liveness import read_liveness
+from cyproducer.shm.native import DEBUG, crashpoint
 
 __all__ = ["Child", "StartError", "Supervisor", "backoff_s"]
 

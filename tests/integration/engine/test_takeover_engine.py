@@ -6,13 +6,13 @@ import os
 
 import psutil
 import pytest
-from cyproducer.shm.arena_region import create_arena
 from kfake.scripted_broker import ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import SETTINGS
 
 from cyproducer.config.settings import Settings
 from cyproducer.sender.engine.engine import Engine, PredecessorState
+from cyproducer.shm.native import create_arena
 
 
 def descriptors() -> set[int]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 import pytest
-from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.process import cyproducer, proc_file, run_script, start_script
 from support.recorded import recorded_locals
 from support.secure_kafka import SecureKafka
@@ -26,6 +25,7 @@ from cyproducer.host import control_messages, credentials
 from cyproducer.observe.status import status
 from cyproducer.producer.attach.attempt import AttachProgress, attach
 from cyproducer.producer.attach.sender_address import Address
+from cyproducer.shm.native import LAYOUT_VERSION
 
 Make = Callable[..., KafkaProducer]
 MARK = "marked-secret-7f3a"

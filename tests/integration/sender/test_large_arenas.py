@@ -3,7 +3,6 @@
 import os
 
 import pytest
-from cyproducer.shm.region import Region
 from support.fault_rig import NOW, Rig
 from support.front_end import (
     CONT,
@@ -20,6 +19,7 @@ from support.front_end import (
 from support.successor import succeed
 
 from cyproducer.record.builder import RecordBatchBuilder
+from cyproducer.shm.native import Region
 
 LARGEST = 1 << 20  # the slots that an arena of 4 GiB has
 SCANNED_PER_TURN = 16384

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from cyproducer.host import control_messages
-from cyproducer.host.descriptors import Descriptors
+from cyproducer.shm.native import Descriptors
 
 
 @pytest.mark.parametrize("count", [0, 3, 8, 9, 16, 100])

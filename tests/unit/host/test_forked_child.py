@@ -4,30 +4,30 @@ from support.process import run_script
 
 CHILD = """
     import os
-    from cyproducer.host import forked_child
+    from cyproducer.shm import native
     called = []
     def fails():
         called.append("fails")
         raise KeyboardInterrupt
-    forked_child.in_child(fails)
-    forked_child.in_child(lambda: called.append("next"))
+    native.in_child(fails)
+    native.in_child(lambda: called.append("next"))
     ours, reused = os.pipe()
-    forked_child.own(ours, forked_child.file_of(ours))
-    file = forked_child.file_of(reused)
-    forked_child.own(reused, file)
+    native.own(ours, native.file_of(ours))
+    file = native.file_of(reused)
+    native.own(reused, file)
     os.dup2(os.open("/dev/null", os.O_RDONLY), reused)  # the program has another file with its number
     pid = os.fork()
     if pid == 0:
         assert called == ["fails", "next"], called
         assert not os.path.exists(f"/proc/self/fd/{ours}")
         assert os.readlink(f"/proc/self/fd/{reused}") == "/dev/null"
-        assert forked_child.owned() == []
+        assert native.owned() == []
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     assert called == []
-    assert sorted(forked_child.owned()) == sorted((ours, reused))
-    assert forked_child.disown(ours, forked_child.file_of(ours)) is False  # not the same tuple
-    assert forked_child.disown(reused, file) is True
+    assert sorted(native.owned()) == sorted((ours, reused))
+    assert native.disown(ours, native.file_of(ours)) is False  # not the same tuple
+    assert native.disown(reused, file) is True
     print("done")
 """
 

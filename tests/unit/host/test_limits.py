@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from control_rig import SETTINGS, Sender, attach_message, close_all
-from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.process import run_script, wait_until
 
 from cyproducer.errors import SenderUnavailableError
@@ -19,6 +18,7 @@ from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.sender.control.peers import RefusedError, resource_refusal
 from cyproducer.sender.handover.handover import Handover
 from cyproducer.sender.handover.upgrade import Predecessor
+from cyproducer.shm.native import LAYOUT_VERSION
 
 NONE = {"RLIMIT_NOFILE": 1 << 20, "RLIMIT_AS": -1, "RLIMIT_DATA": -1, "RLIMIT_FSIZE": -1}
 

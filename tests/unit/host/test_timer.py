@@ -4,7 +4,7 @@ import os
 import select
 import time
 
-from cyproducer.host.timer import Timer
+from cyproducer.shm.native import Timer
 
 
 def is_readable(timer, timeout):

@@ -17,8 +17,6 @@ import control_rig
 import pytest
 from control_rig import LINGER_S, Sender, attach_message, close_all, hung_up
 from cyproducer.sender.engine.native import FrontEnds
-from cyproducer.shm.arena_region import create_arena
-from cyproducer.shm.region import Region
 from support import layout
 from support.process import wait_until
 from support.tcp_server import lingering_socket
@@ -27,6 +25,7 @@ from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.sender.control import peers
 from cyproducer.sender.process.sender_process import Engine
+from cyproducer.shm.native import Region, create_arena
 
 LOOP_SETTINGS = {
     "max_request_size": 1 << 20,

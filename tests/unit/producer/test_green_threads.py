@@ -4,8 +4,9 @@ import threading
 import time
 
 import pytest
-from cyproducer.shm.build import SANITIZED
 from support.process import run_script
+
+from cyproducer.shm.native import SANITIZED
 
 PROGRAM = """
 import sys

@@ -13,9 +13,9 @@ import pytest
 
 import cyproducer
 from cyproducer import errors
-from cyproducer.host import forked_child
 from cyproducer.producer.attach.attachment import Attachment
 from cyproducer.producer.waiting import blocking
+from cyproducer.shm import native
 
 
 async def _await(future):
@@ -215,7 +215,7 @@ def _send_and_wait(sender, producer):
 
 def _spare_fd():
     """Return the eventfd that the session keeps for the next wait."""
-    (fd,) = [fd for fd in forked_child.owned() if os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventfd]"]
+    (fd,) = [fd for fd in native.owned() if os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventfd]"]
     return fd
 
 

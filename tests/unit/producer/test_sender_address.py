@@ -4,13 +4,12 @@ import json
 import os
 
 import pytest
-from cyproducer.host.process_identity import process_environment
-from cyproducer.shm.arena_region import LAYOUT_VERSION
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import rendezvous
 from cyproducer.producer.attach import sender_address as module
 from cyproducer.producer.attach.sender_address import Address
+from cyproducer.shm.native import LAYOUT_VERSION, process_environment
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
 from cyproducer.host.command_connection import CommandConnection
-from cyproducer.host.forked_child import owned
 from cyproducer.producer.shared_transaction import share
+from cyproducer.shm.native import owned
 
 
 def numbers(sender, what):

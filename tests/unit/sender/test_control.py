@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from control_rig import Sender, attach_message, close_all, hung_up
-from cyproducer.shm.arena_region import LAYOUT_VERSION
 from support.process import wait_until
 
 from cyproducer.host import control_messages
 from cyproducer.sender.control import control_server, listening, peers, quotas
+from cyproducer.shm.native import LAYOUT_VERSION
 
 
 def test_attach_want_close(make: Callable[..., Sender]) -> None:

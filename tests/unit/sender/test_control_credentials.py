@@ -9,9 +9,9 @@ from typing import Any
 import control_rig
 import pytest
 from control_rig import Sender, attach_message, close_all, hung_up
-from cyproducer.shm.arena_region import LAYOUT_VERSION
 
 from cyproducer.host import control_messages, credential_files, credentials
+from cyproducer.shm.native import LAYOUT_VERSION
 from cyproducer.version import VERSION
 
 SECRET = {"sasl_plain_password": "of the sender"}

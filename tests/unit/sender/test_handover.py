@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
-from cyproducer.shm.arena_region import LAYOUT_VERSION, count_undelivered, create_arena
 from support import layout
 from support.front_end import word
 from support.process import run_script, wait_until
@@ -26,6 +25,7 @@ from cyproducer.sender.process import supervisor
 from cyproducer.sender.process.supervisor import Child, Supervisor, backoff_s
 from cyproducer.sender.system.daemonise import reap, state_of
 from cyproducer.sender.system.signals import PeerProcess
+from cyproducer.shm.native import LAYOUT_VERSION, count_undelivered, create_arena
 
 
 def null() -> int:

@@ -4,9 +4,10 @@ import hashlib
 import json
 import re
 
-from cyproducer.shm.arena_region import LAYOUT_VERSION
 from cyproducer.shm.probe import layout
 from support.build import SOURCE
+
+from cyproducer.shm.native import LAYOUT_VERSION
 
 #: {layout version: digest of the layout}. A change of the layout raises the version in layout.h, and adds a line here.
 DIGESTS = {13: "795867c6554b4d77"}

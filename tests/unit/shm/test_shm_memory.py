@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 from cyproducer.shm.pool import ChunkPool
-from cyproducer.shm.region import Region, fork_token
-from cyproducer.shm.snapshot import SnapshotReader, SnapshotWriter, snapshot_bytes
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cyproducer.host import control_messages
+from cyproducer.shm.native import Region, SnapshotReader, SnapshotWriter, fork_token, snapshot_bytes
 
 UNITS = 16 * 6
 GENERATION = 2 << 14  # the first one of a number, as slot rows have it

@@ -4,7 +4,7 @@ import math
 
 import hypothesis.strategies as st
 import pytest
-from cyproducer.shm.metrics import SAMPLES_MAX, SensorProbe
+from cyproducer.shm.probe import SAMPLES_MAX, SensorProbe
 from hypothesis import given
 
 from cyproducer import metric_table

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 from cyproducer.shm.probe import OutcomeRingProbe, SlotProbe, SubmitRingProbe, make_word, split_word
-from cyproducer.shm.region import Region
 from hypothesis import given
 from hypothesis import strategies as st
+
+from cyproducer.shm.native import Region
 
 OPEN, READY, TAKEN = 1, 2, 3
 PAGE = 4096

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from crash.scenario import AFTER, BOTH_FALL, FRESH
 from crash.stimuli import STIMULI
-from cyproducer.shm.build import SANITIZED
 from support.build import PACKAGE, is_debug
 from support.crashpoints import AFTER_LOST_ANSWERS, Trigger, points
 from support.process import script_environment
+
+from cyproducer.shm.native import SANITIZED
 
 STEPS = (
     "append", "commit", "submit", "seal", "outcome", "accumulate", "drain", "build", "write", "read", "complete",
@@ -19,7 +20,7 @@ STEPS = (
 )  # fmt: skip
 SCRIPT = """
 import sys
-from cyproducer.shm.crash import crashpoint, set_role
+from cyproducer.shm.native import crashpoint, set_role
 if sys.argv[1] != "front-end":
     set_role(sys.argv[1])
 crashpoint("other.point")

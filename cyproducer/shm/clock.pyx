@@ -4,24 +4,20 @@ Tests of applications freeze or replace the functions of the module `time` (free
 functions, a time limit would never end.
 """
 
-from posix.time cimport nanosleep, timespec
 
-from cyproducer.shm cimport clock
-
-
-def monotonic():
+def read_monotonic():
     """Return the seconds of CLOCK_MONOTONIC, which `time.monotonic()` returns where it is not replaced."""
-    return clock.monotonic_ns() / 1e9
+    return monotonic_ns() / 1e9
 
 
-def monotonic_ns():
+def read_monotonic_ns():
     """Return the nanoseconds of CLOCK_MONOTONIC."""
-    return clock.monotonic_ns()
+    return monotonic_ns()
 
 
-def wall():
+def read_wall():
     """Return the seconds since 1970, as of the last tick of the kernel: up to 4 ms old."""
-    return clock.realtime_coarse_ms() / 1e3
+    return realtime_coarse_ms() / 1e3
 
 
 def pause(double seconds):
