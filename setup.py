@@ -54,7 +54,9 @@ if SANITIZE:
 def modules() -> list[Path]:
     """Return the ``.pyx`` files from which extension modules are built: those that no other one includes."""
     paths = sorted(Path("cyproducer").rglob("*.pyx"))
-    included = {path.parent / name for path in paths for name in INCLUDED.findall(path.read_text())}
+    included = {
+        Path(os.path.normpath(path.parent / name)) for path in paths for name in INCLUDED.findall(path.read_text())
+    }
     return [path for path in paths if path not in included]
 
 

@@ -61,7 +61,7 @@ def best(run: Callable[[], object], milliseconds: int) -> float:
 
 def cython_call_ns(milliseconds: int) -> float:
     """Return the CPU ns of a call of a method of the package that does almost nothing."""
-    from cyproducer.record.builder import RecordBatchBuilder
+    from bench.probe import RecordBatchBuilder
 
     clear, each = RecordBatchBuilder(bytearray(1024)).clear, range(10_000)
 
@@ -74,7 +74,7 @@ def cython_call_ns(milliseconds: int) -> float:
 
 def crc32c_ns_per_byte(milliseconds: int) -> float:
     """Return the CPU ns per byte of the package's CRC-32C, for a batch of 64 KiB."""
-    from cyproducer.record.crc32c import crc32c
+    from bench.probe import crc32c
 
     block, each = bytes(64 << 10), range(100)
 

@@ -9,8 +9,8 @@ from cyproducer.types import ArrayMetadata, ProducerRecord, TopicPartition
 from cyproducer.version import VERSION
 
 if TYPE_CHECKING:
+    from cyproducer.producer.core.native import RecordMetadata
     from cyproducer.producer.producer import KafkaProducer
-    from cyproducer.producer.results.record_metadata import RecordMetadata
     from cyproducer.producer.waiting.poll import as_completed, wait
 
 __all__ = [
@@ -29,7 +29,7 @@ __version__ = VERSION
 # Imported at their first use, because the sender and most commands do not need the producer package.
 _LATER = {
     "KafkaProducer": "producer.producer",
-    "RecordMetadata": "producer.results.record_metadata",
+    "RecordMetadata": "producer.core.native",
     "as_completed": "producer.waiting.poll",
     "wait": "producer.waiting.poll",
 }

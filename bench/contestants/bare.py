@@ -7,9 +7,9 @@ from typing import Any
 
 from bench.contestants.base import Contestant, NotSupportedError, new_transactional_id
 from bench.loads import Load
+from bench.probe import RecordBatchBuilder
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.record.builder import RecordBatchBuilder
 
 FIND_COORDINATOR, INIT_PRODUCER_ID = (ApiKey.FIND_COORDINATOR, 4), (ApiKey.INIT_PRODUCER_ID, 4)
 PRODUCE, END_TXN = (ApiKey.PRODUCE, 12), (ApiKey.END_TXN, 5)

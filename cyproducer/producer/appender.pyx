@@ -3,31 +3,17 @@
 The caller waits for what an attempt lacks, and attempts again.
 """
 
-cimport cython
-from libc.stdint cimport int32_t, uint32_t
-
-from cyproducer.producer.arena.append cimport Chain, append_record
-from cyproducer.producer.arena.arena cimport HAVE_ROOM, NEED_METADATA, NEED_SESSION, Arena, Room, is_alive
-from cyproducer.producer.arena.partitioner cimport key_partition
-from cyproducer.producer.arena.send_arguments cimport Prepared, check_size
-from cyproducer.producer.arena.topic_table cimport Topic
-from cyproducer.producer.extensions.extensions cimport Extensions
-from cyproducer.producer.results.futures cimport (
-    Batch, Future, fresh_delivery, room_for_delivery, set_future, watch_delivery,
-)
-from cyproducer.producer.results.native_only cimport native_only
-from cyproducer.producer.session.batch_compressor cimport pack_closed
-from cyproducer.producer.session.record_space cimport make_room, put_alone, topic_of
-from cyproducer.producer.session.session cimport Session
-from cyproducer.producer.session.wait_queue cimport Place
-
-from cyproducer import errors
-
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class Appender:
     """Appends the records of one producer, until it is `closed`."""
+
+    cdef object settings
+    cdef Extensions extensions
+    cdef bint ignore_keys
+    cdef bint closed                    # the producer is closed: nothing more is appended
+    cdef Py_ssize_t max_request
 
     def __init__(self, *args):
         raise TypeError("Appender cannot be created directly: a producer creates it")

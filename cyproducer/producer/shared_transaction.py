@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from cyproducer.config.settings import Settings
 from cyproducer.producer.producer import KafkaProducer, restore_producer
-from cyproducer.producer.transactions.methods import run
+from cyproducer.producer.transactions.native import run
 from cyproducer.producer.transactions.transaction_manager import TransactionManager
 from cyproducer.producer.transactions.waits import Producer
 from cyproducer.shm import system_clock

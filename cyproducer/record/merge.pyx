@@ -4,19 +4,22 @@ The source is shared memory that its owner may change at any instant. The contro
 once. Its tail is copied first and then checked in the copy, so exactly the checked bytes are sent.
 """
 
-from libc.stdint cimport INT32_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcpy
 
-from cyproducer.record.check cimport check_records
-from cyproducer.record.varint cimport (
-    get_varint,
-    get_varlong,
-    put_varint,
-    put_varlong,
-    read_once,
-    size_of_varint,
-    size_of_varlong,
-)
+cdef extern from "cyproducer/record/check.h" nogil:
+    bint check_records "cyp_check_records"(
+        const uint8_t *at, size_t n, uint32_t count, uint32_t first, uint32_t *largest
+    ) noexcept
+
+
+cdef enum:
+    # Error codes of merge_records and scan_records. They are negative, so they differ from every byte count.
+    RECORDS_BAD_VARINT = -1        # cut off, more bits than its type, or not the shortest form
+    RECORDS_BAD_LENGTH = -2        # a length leads past the end, or the fields do not add up to it
+    RECORDS_BAD_ATTRIBUTES = -3    # a record's attributes are not 0
+    RECORDS_BAD_OFFSET = -4        # offset deltas are negative, not consecutive, or outside int32
+    RECORDS_BAD_COUNT = -5         # the bytes are not exactly `count` >= 1 records
+    RECORDS_BAD_TIMESTAMP = -6     # a shifted timestamp delta is outside int64
+    RECORDS_NO_ROOM = -7           # the target is too small
 
 
 cdef extern from * nogil:
@@ -241,45 +244,3 @@ cdef const char* records_error(int64_t code) noexcept nogil:
     if code == RECORDS_NO_ROOM:
         return b"the records do not fit"
     return b"unknown"
-
-
-def merge(source, int32_t count, int64_t timestamp_shift, int32_t first_offset_delta, target):
-    """Call `merge_records` with the bytes `source` and the writable buffer `target`.
-
-    Return (bytes written, largest shifted timestamp delta in ms). Raise ValueError with the reason.
-    """
-    cdef const uint8_t[::1] read = memoryview(source).cast("B")
-    cdef uint8_t[::1] write = memoryview(target).cast("B")
-    cdef uint8_t nothing = 0
-    cdef const uint8_t *source_at = &read[0] if read.shape[0] else &nothing
-    cdef uint8_t *target_at = &write[0] if write.shape[0] else &nothing
-    cdef int64_t latest = 0
-    cdef int64_t written
-    cdef uint32_t largest = 0
-    with nogil:
-        written = merge_records(
-            source_at, read.shape[0], count, timestamp_shift, first_offset_delta,
-            target_at, write.shape[0], &latest, &largest,
-        )
-    if written < 0:
-        raise ValueError(records_error(written).decode())
-    return written, latest
-
-
-def check(source, uint32_t count, uint32_t first):
-    """Return whether the bytes are exactly `count` records, the first with offset delta `first` (`check_records`)."""
-    cdef const uint8_t[::1] read = memoryview(source).cast("B")
-    cdef uint8_t nothing = 0
-    cdef uint32_t largest = 0
-    return check_records(&read[0] if read.shape[0] else &nothing, read.shape[0], count, first, &largest)
-
-
-def scan(source, int32_t count):
-    """Call `scan_records` and return the largest timestamp delta in ms. Raise ValueError with the reason."""
-    cdef const uint8_t[::1] read = memoryview(source).cast("B")
-    cdef uint8_t nothing = 0
-    cdef int64_t latest = 0
-    cdef int error = scan_records(&read[0] if read.shape[0] else &nothing, read.shape[0], count, &latest)
-    if error != 0:
-        raise ValueError(records_error(error).decode())
-    return latest

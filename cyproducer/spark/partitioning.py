@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cyproducer.producer.arena.topic_table import partition_for_key
+from cyproducer.producer.core.native import partition_for_key
 
 if TYPE_CHECKING:
     import pyarrow

@@ -24,13 +24,13 @@ class Entry(NamedTuple):
 
 PRODUCER = (Entry("KafkaProducer", "cyproducer.producer.producer"),)
 FUTURES = (
-    Entry("Future", "cyproducer.producer.results.futures"),
-    Entry("BulkFuture", "cyproducer.producer.bulk.bulk_future"),
+    Entry("Future", "cyproducer.producer.core.native"),
+    Entry("BulkFuture", "cyproducer.producer.producer"),
     Entry("wait", "cyproducer.producer.waiting.poll"),
     Entry("as_completed", "cyproducer.producer.waiting.poll"),
 )
 VALUES = (
-    Entry("RecordMetadata", "cyproducer.producer.results.record_metadata"),
+    Entry("RecordMetadata", "cyproducer.producer.core.native"),
     Entry("ArrayMetadata", "cyproducer.types"),
     Entry("TopicPartition", "cyproducer.types"),
     Entry("ProducerRecord", "cyproducer.types"),

@@ -9,7 +9,8 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 
-from cyproducer.record.crc32c import crc32c
+from probe.native import crc32c
+
 from cyproducer.record.twin import Record, decode_records
 from kfake.codes import INVALID_PRODUCER_EPOCH, OUT_OF_ORDER
 

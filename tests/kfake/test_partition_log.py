@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 
 import pytest
+from probe.native import RecordBatchBuilder
 
 from cyproducer.protocol.codec import decode_response, encode_request
-from cyproducer.record.builder import RecordBatchBuilder
 from kfake.partition_log import PartitionLog, parse
 
 PRODUCE, INIT_PRODUCER_ID = 0, 22

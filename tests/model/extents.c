@@ -2,7 +2,7 @@
  * share the same two rows of a front-end's table of extents.
  *
  * The operations repeat the call sequences of delivery/parts.pyx, outcome.pyx and recovery.pyx
- * in sender/engine/ (sender), and of producer/session/outcome_reader.pyx (front-end). Every access of shared memory is
+ * in sender/engine/ (sender), and of producer/core/session.pyx (front-end). Every access of shared memory is
  * one of shm/ring.h and entry.h, compiled from those headers. A batch has two records, each of which is a part. The
  * results of the first batch are one row, because they continue each other; those of the second one are two. The sender
  * may be killed at any access, and its successor knows only what is in shared memory. */

@@ -1,6 +1,6 @@
 /* Models a topic number that is given back and gets another name, while a front-end opens batches with it.
  *
- * The operations repeat the call sequences of producer/arena/arena.pyx and session/topic_metadata.pyx (front-end), and
+ * The operations repeat the call sequences of producer/core/arena.pyx and session/topics.pyx (front-end), and
  * of sender/engine/topic_numbers.pyx, front_ends.pyx, topics.pyx and shm/snapshot.pyx (sender). Every access
  * of shared memory is one of shm/snapshot.h and slot.h, compiled from those headers, or of a row of the state region.
  * There are one number, two names and one slot. The front-end may stop between any two accesses, the sender may be

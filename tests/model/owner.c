@@ -1,4 +1,4 @@
-/* Models the owner of an arena: repeats the call sequences of producer/arena/arena.pyx, append.pxd and session.pyx. */
+/* Models the owner of an arena: repeats the call sequences of producer/core/arena.pyx, append.pyx and session.pyx. */
 #include "world.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Declares the shared memory of the model's owner and senders, at the smallest size that shows all, and their state.
  *
- * Their operations repeat the call sequences of producer/arena/arena.pyx, append.pxd, session.pyx (owner.c) and of
+ * Their operations repeat the call sequences of producer/core/arena.pyx, append.pyx, session.pyx (owner.c) and of
  * sender/engine/intake.pyx, drain.pyx, wire.pyx, outcome.pyx, recovery.pyx (sender.c). Every access of shared memory in
  * them is one of cyproducer/shm/{slot,ring,wake,entry}.h, compiled from those headers. */
 #ifndef MODEL_WORLD_H

@@ -17,7 +17,7 @@ from simulation.sender import Sender, SenderKilledError
 from simulation.transactions import Transactions
 
 if TYPE_CHECKING:
-    from cyproducer.producer.results.futures import Future
+    from cyproducer.producer.core.native import Future
 
 RESULT, RELEASE = 1, 2
 

@@ -120,7 +120,7 @@ cdef class A:
         return 0
 """
     assert cython_functions(text) == [("f", 6, 3)]
-    path = ROOT / "cyproducer" / "producer" / "producer.pyx"
+    path = ROOT / "cyproducer" / "producer" / "kafka_producer.pyx"
     assert ("send", 8) in [(name, parameters) for name, _, parameters in cython_functions(path.read_text())]
 
 

@@ -24,7 +24,9 @@ def extension_names() -> list[str]:
 def extension_sources(root: Path) -> list[Path]:
     """Return the ``.pyx`` files under `root` that no other one includes, like setup.py."""
     paths = sorted(root.rglob("*.pyx"))
-    included = {path.parent / name for path in paths for name in INCLUDED.findall(path.read_text())}
+    included = {
+        Path(os.path.normpath(path.parent / name)) for path in paths for name in INCLUDED.findall(path.read_text())
+    }
     return [path for path in paths if path not in included]
 
 

@@ -1,7 +1,8 @@
 """Helps tests of the arguments of `send_array`: gives the rows they stand for, and the errors of invalid ones."""
 
 import pytest
-from cyproducer.producer.bulk.bulk_arguments import parse_arrays
+
+from cyproducer.producer.producer import parse_arrays
 
 
 def values_of(values, **more):

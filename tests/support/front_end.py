@@ -9,7 +9,8 @@ import sys
 import time
 from typing import Any
 
-from cyproducer.record.builder import RecordBatchBuilder
+from probe.native import RecordBatchBuilder
+
 from cyproducer.shm.native import SnapshotReader, create_arena, map_outcomes
 from support import layout
 

@@ -7,7 +7,7 @@ import mmap
 import struct
 from typing import Any
 
-from cyproducer.shm.probe import layout
+from probe.native import layout
 
 __all__ = [
     "LAYOUT",
@@ -23,7 +23,7 @@ __all__ = [
     "write_to",
 ]
 
-#: {struct: {field: (offset, size, form)}}, see cyproducer.shm.probe.layout().
+#: {struct: {field: (offset, size, form)}}, see probe.native.layout().
 LAYOUT = layout()
 
 Memory = memoryview | mmap.mmap

@@ -35,48 +35,39 @@ PACKAGES = {
     "record": Package(("shm",), ("unit/record", "unit/producer", "simulation")),
     "cluster": Package(("protocol", "error_table"), ("unit/cluster", "integration/engine/test_engine_brokers.py")),
     "security": Package(("protocol",), ("unit/security", "integration/security")),
-    "producer.results": Package((*LEAVES, "shm", "host"), ("unit/producer",)),
-    "producer.arena": Package((*MEMORY, *LEAVES, "producer.results"), ("unit/producer", "simulation")),
-    "producer.session": Package(
-        (*MEMORY, *LEAVES, "producer.results", "producer.arena"), ("unit/producer", "usage/test_usage_sender_lost.py")
-    ),
+    "producer.core": Package((*MEMORY, *LEAVES), ("unit/producer", "simulation", "usage/test_usage_sender_lost.py")),
+    "producer.results": Package(("producer.core",), ("unit/producer",)),
+    "producer.session": Package((*LEAVES, "producer.core"), ("unit/producer",)),
     "producer.extensions": Package(
-        (*MEMORY, *LEAVES, "producer.results", "producer.arena", "producer.session"),
-        ("unit/producer", "integration/producer/test_extensions_kafka.py"),
+        (*LEAVES, "shm", "producer.core"), ("unit/producer", "integration/producer/test_extensions_kafka.py")
     ),
     "producer.tokens": Package(
-        (*MEMORY, *LEAVES, "security", "producer.results"),
+        (*MEMORY, *LEAVES, "security", "producer.core"),
         ("unit/producer/test_token_supplier.py", "integration/security/test_token_provider.py"),
     ),
     "producer.attach": Package(
         (*MEMORY, *LEAVES, "producer.tokens"), ("unit/producer", "integration/sender/test_sender_process.py")
     ),
     "producer.waiting": Package(
-        (*MEMORY, *LEAVES, "producer.results", "producer.arena", "producer.session", "producer.attach"),
+        (*MEMORY, *LEAVES, "producer.core", "producer.session", "producer.attach"),
         ("unit/producer", "usage/test_usage_asyncio.py", "usage/test_usage_interrupts.py"),
     ),
     "producer.transactions": Package(
-        (*MEMORY, *LEAVES, "producer.results", "producer.session", "producer.waiting"),
+        (*MEMORY, *LEAVES, "producer.core", "producer.session", "producer.waiting"),
         ("unit/producer", "integration/transactions", "transactional", "cancelled"),
-    ),
-    "producer.bulk": Package(
-        (*MEMORY, *LEAVES, "producer.results", "producer.arena", "producer.session", "producer.waiting"),
-        ("unit/producer", "arrays", "integration/producer/test_bulk.py"),
     ),
     "producer": Package(
         (
             *MEMORY,
             *LEAVES,
-            "producer.results",
-            "producer.arena",
+            "producer.core",
             "producer.session",
             "producer.extensions",
             "producer.attach",
             "producer.waiting",
             "producer.transactions",
-            "producer.bulk",
         ),
-        ("unit/producer", "integration/producer", "usage"),
+        ("unit/producer", "arrays", "integration/producer", "usage"),
     ),
     "sender.system": Package(
         (*LEAVES, "host", "observe"), ("unit/sender", "integration/sender/test_limited_sender.py")
@@ -115,7 +106,7 @@ PACKAGES = {
     "observe": Package((*LEAVES, "shm", "host"), ("unit/observe", "integration/cli")),
     # Besides the public API: transactions of several processes, Kafka's partitioner, questions about transactions,
     # where the processes of a host meet, and the clocks.
-    "spark": Package((*LEAVES, "shm", "host", "producer.arena", "producer", "observe", "api"), ("spark",)),
+    "spark": Package((*LEAVES, "shm", "host", "producer.core", "producer", "observe", "api"), ("spark",)),
     "cli": Package((*LEAVES, "observe", "spark", "foreground", "api"), ("unit/cli", "integration/cli")),
     "demo": Package((*LEAVES, "observe", "devkafka", "api"), ("integration/demo",)),
     "devkafka": Package((*LEAVES,), ("integration/devkafka",)),
@@ -138,7 +129,7 @@ PACKAGES = {
     "version": Package((), ("unit/tools",)),
     # The package itself gathers the public names; it is no implementation.
     "api": Package(
-        (*LEAVES, "producer.results", "producer.waiting", "producer", "unsupported"),
+        (*LEAVES, "producer.core", "producer.waiting", "producer", "unsupported"),
         ("unit/test_stubs.py", "usage/test_usage_import.py"),
     ),
     "__main__": Package(("cli",), ("integration/cli",)),

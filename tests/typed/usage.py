@@ -5,9 +5,8 @@ from typing import Any, assert_type
 
 import cyproducer
 from cyproducer import ArrayMetadata, KafkaProducer, RecordMetadata, TopicPartition, as_completed, errors
-from cyproducer.producer.bulk.bulk_future import BulkFuture
-from cyproducer.producer.results.futures import Future
-from cyproducer.producer.transactions.transaction import Transaction
+from cyproducer.producer.core.native import Future
+from cyproducer.producer.producer import BulkFuture, Transaction
 
 
 def delivered(error: errors.KafkaError | None, record: RecordMetadata) -> None:

@@ -5,7 +5,7 @@ import select
 from collections.abc import Callable
 from typing import Any
 
-from cyproducer.shm.probe import SHARE_BYTES
+from probe.native import SHARE_BYTES
 from support import layout
 
 from cyproducer import metric_table

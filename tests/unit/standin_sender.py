@@ -14,7 +14,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from cyproducer.shm.probe import SHARE_BYTES
+from probe.native import SHARE_BYTES
 from standin_transactions import ScriptedCommands
 from support import layout
 

@@ -9,27 +9,45 @@ of children and buffers, NULL, lengths and offsets. The interface does not give 
 views). The library is relied on for them.
 """
 
-cimport cython
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset, strerror
 
-from cyproducer.producer.bulk.checked_copies cimport Span, bit_at
-from cyproducer.producer.bulk.columns cimport (
-    SEGMENT_FIXED,
-    SEGMENT_NULL,
-    SEGMENT_SPANS,
-    Column,
-    Memory,
-    Segment,
-    segment_get,
-    set_unit,
-)
-from cyproducer.producer.bulk.list_places cimport ListPlaces
-from cyproducer.producer.results.native_only cimport native_only
+cdef struct ArrowSchema:
+    const char *format
+    const char *name
+    const char *metadata
+    int64_t flags
+    int64_t n_children
+    ArrowSchema **children
+    ArrowSchema *dictionary
+    void (*release)(ArrowSchema *) noexcept nogil
+    void *private_data
 
-from cyproducer.producer.bulk.columns import describe
+
+cdef struct ArrowArray:
+    int64_t length
+    int64_t null_count
+    int64_t offset
+    int64_t n_buffers
+    int64_t n_children
+    const void **buffers
+    ArrowArray **children
+    ArrowArray *dictionary
+    void (*release)(ArrowArray *) noexcept nogil
+    void *private_data
+
+
+cdef struct ArrowArrayStream:
+    int (*get_schema)(ArrowArrayStream *, ArrowSchema *) noexcept nogil
+    int (*get_next)(ArrowArrayStream *, ArrowArray *) noexcept nogil
+    const char *(*get_last_error)(ArrowArrayStream *) noexcept nogil
+    void (*release)(ArrowArrayStream *) noexcept nogil
+    void *private_data
+
+
+cdef struct Piece:
+    ArrowArray *array
+    int64_t offset      # of the first row in the array's buffers
+    int64_t rows
+
 
 # Format strings of the specification: the type's name, and the bytes of an integer
 _NAMES = {
@@ -77,6 +95,15 @@ cdef class _Stream:
 @cython.final
 cdef class ArrowData:
     """An Arrow type and its arrays (several if it was read from a stream), or one child of them."""
+
+    cdef ArrowSchema root           # released with this object, as are all arrays
+    cdef list _arrays               # owners of the arrays that were read
+    cdef ArrowSchema *schema        # of the root or of a child
+    cdef Piece *pieces              # one for each array
+    cdef readonly Py_ssize_t piece_count
+    cdef readonly Py_ssize_t rows
+    cdef ArrowData _parent          # keeps the root alive
+    cdef readonly str name
 
     def __init__(self):
         raise TypeError("ArrowData cannot be created directly: arrow_data() creates it")

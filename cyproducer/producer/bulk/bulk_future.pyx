@@ -4,23 +4,21 @@ It keeps the partition of each row and, for each partition, the extents of batch
 computed when the result is read.
 """
 
-import array
-import functools
 
-cimport cython
-from libc.stdint cimport int32_t, int64_t, uint32_t
-from libc.stdlib cimport free, malloc, realloc
+cdef struct Extent:
+    # Consecutive rows of one lane that are next to each other in one batch.
+    void *batch             # borrowed: BulkFuture.batches owns the reference
+    uint32_t first          # index of the first row in the batch
+    uint32_t count
+    uint32_t size           # bytes, encoded
+    int32_t next            # index of the extent with the lane's next rows; -1: none
 
-from cyproducer.producer.bulk.columns cimport Memory
-from cyproducer.producer.results.futures cimport ON_DONE, make_future, offset_in, watch
-from cyproducer.producer.results.native_only cimport native_only
 
-from cyproducer import errors
-from cyproducer.producer.results.futures import log_exception
-from cyproducer.producer.results.loop_callback import in_running_loop
-from cyproducer.producer.waiting.blocking import deadline_after, wait_batches
-from cyproducer.shm import system_clock
-from cyproducer.types import ArrayMetadata
+cdef struct Lane:
+    # The rows of one (topic, partition), in order: a list of extents. (Not the sender's Lane.)
+    int32_t first           # index of the first extent; -1: none
+    int32_t last            # index of the last extent; -1: none
+
 
 cdef int32_t TRANSACTION_ABORTED = errors.TRANSACTION_ABORTED
 
@@ -37,6 +35,22 @@ cdef class BulkFuture:
     rows were written. Timeouts are in seconds; None waits without limit. After the timeout `KafkaTimeoutError` is
     raised; the rows are not cancelled.
     """
+
+    cdef list batches               # one for each extent
+    cdef Extent *extents
+    cdef Py_ssize_t extent_count
+    cdef Py_ssize_t _capacity
+    cdef Lane *lanes                # lane = lane_base[topic] + partition
+    cdef Py_ssize_t lane_count
+    cdef int32_t *lane_base         # one for each of `topics`
+    cdef list topics
+    cdef int32_t *partitions        # one for each row
+    cdef int32_t *topic_of          # index in `topics` for each row; NULL: 0 for all
+    cdef object _memory             # owns the memory of `partitions` and `topic_of`
+    cdef readonly Py_ssize_t rows   # how many are queued
+    cdef Py_ssize_t _settled        # all extents before this index have an outcome
+    cdef list _callbacks
+    cdef object _metadata
 
     def __init__(self):
         raise TypeError("BulkFuture cannot be created directly: KafkaProducer.send_array() and send_arrow() return it")

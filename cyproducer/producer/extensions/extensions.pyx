@@ -4,17 +4,17 @@ The interceptors see a record first. When its topic is known, the serializers co
 All of them are code of the application, which may do anything: send, close the producer, fork, raise.
 """
 
-cimport cython
-
-from cyproducer import errors
-from cyproducer.producer.extensions.interceptors import Interceptors
-from cyproducer.producer.extensions.partitioners import partitioner_of
-
 
 @cython.final
 @cython.auto_pickle(False)
 cdef class Extensions:
     """The objects of the settings `settings`."""
+
+    cdef object key_serializer
+    cdef object value_serializer
+    cdef readonly object interceptors       # Interceptors, or None
+    cdef readonly object partitioner        # RoundRobin or Custom; None: the built-in rule
+    cdef bint plain                         # there is none of them: nothing of the application runs in send()
 
     def __init__(self, settings):
         self.key_serializer, self.value_serializer = settings.key_serializer, settings.value_serializer

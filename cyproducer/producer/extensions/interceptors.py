@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from cyproducer.errors import KafkaError
-from cyproducer.producer.results.record_metadata import RecordMetadata
+from cyproducer.producer.core.native import RecordMetadata
 from cyproducer.shm import system_clock
 from cyproducer.types import ProducerRecord
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from cyproducer.config.kinds import ROUND_ROBIN
 from cyproducer.errors import PartitionerError
+from cyproducer.producer.core.native import Session
 from cyproducer.producer.extensions.interceptors import close_quietly
-from cyproducer.producer.session.session import Session
 
 
 class Cluster:

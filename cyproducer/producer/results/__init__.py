@@ -1,1 +1,1 @@
-"""Implements the results of records: futures, record metadata and callbacks."""
+"""Keeps the names that pickles of earlier versions contain."""

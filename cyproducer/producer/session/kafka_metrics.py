@@ -3,7 +3,7 @@
 from typing import Any
 
 from cyproducer import errors, metric_table
-from cyproducer.producer.session.session import Session
+from cyproducer.producer.core.native import Session
 from cyproducer.version import VERSION
 
 __all__ = ["count_refused", "groups_of"]

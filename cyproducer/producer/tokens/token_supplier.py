@@ -19,7 +19,7 @@ from cyproducer.host import control_messages
 from cyproducer.host.listener_check import check_listener
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.thread_start import ThreadStart
-from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.core.native import Waiter
 from cyproducer.producer.tokens.provider_answer import ProvidedToken, call_provider, place_of
 from cyproducer.security.token_refresher import refresh_time
 from cyproducer.security.token_source import TokenError

@@ -13,10 +13,10 @@ from cyproducer import errors
 from cyproducer.host import control_messages
 from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.interrupts import pass_on
-from cyproducer.producer.session.session import Session
+from cyproducer.producer.core.native import Session
 from cyproducer.producer.transactions.call import Call
 from cyproducer.producer.transactions.facts import ABORTABLE, FATAL, OK, Answer, Command
-from cyproducer.producer.transactions.transaction_state import TransactionState
+from cyproducer.producer.transactions.native import TransactionState
 
 __all__ = ["Commands", "SenderGoneError"]
 

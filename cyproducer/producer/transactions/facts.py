@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cyproducer import errors
-from cyproducer.producer.results.futures import Batch
-from cyproducer.producer.session.session import Session
+from cyproducer.producer.core.native import Batch, Session
 
 __all__ = ["ABORTABLE", "FATAL", "OK", "Answer", "Command", "Commit", "Completion", "Facts", "State"]
 

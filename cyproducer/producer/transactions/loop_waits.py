@@ -5,11 +5,9 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from cyproducer import errors
-from cyproducer.producer.results.futures import Batch
-from cyproducer.producer.results.waiter import Waiter
-from cyproducer.producer.session.session import Session
+from cyproducer.producer.core.native import Batch, Session, Waiter
 from cyproducer.producer.transactions.call import Call
-from cyproducer.producer.transactions.transaction_state import TransactionState
+from cyproducer.producer.transactions.native import TransactionState
 from cyproducer.producer.transactions.waits import Producer
 from cyproducer.producer.waiting import aio
 from cyproducer.producer.waiting.loop_timers import pause, resolve, wait_for_result

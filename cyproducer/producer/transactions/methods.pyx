@@ -4,18 +4,6 @@ These functions are native: an exception of a signal's handler cannot divide the
 keep their frames. The last change of a call is made here, so that a call whose result is stored also returns.
 """
 
-import math
-
-cimport cython
-
-from cyproducer.producer.transactions.transaction_state cimport RunningSend, TransactionState
-
-from cyproducer import errors
-from cyproducer.producer.session.kafka_metrics import count_refused
-from cyproducer.producer.transactions.call import Call
-from cyproducer.producer.transactions.waits import ThreadWaits
-from cyproducer.producer.waiting.blocking import deadline_after, run_blocking
-from cyproducer.shm import system_clock
 
 cdef double LONGEST_S = 1e8
 

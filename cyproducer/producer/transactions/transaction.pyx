@@ -4,14 +4,6 @@ It is native code, so that no signal handler can raise after a transaction has b
 after the block and before its end is called.
 """
 
-cimport cython
-
-from cyproducer.producer.transactions.transaction_state cimport TransactionState
-
-from cyproducer import errors
-from cyproducer.producer.transactions.facts import State
-from cyproducer.producer.transactions.methods import manager_of, run_async
-from cyproducer.producer.transactions.transaction_manager import TransactionManager
 
 cdef object READY = State.READY
 cdef tuple NOT_ABORTING = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)

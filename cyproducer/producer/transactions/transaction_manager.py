@@ -18,14 +18,13 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.host import control_messages
-from cyproducer.producer.session.session import Session
+from cyproducer.producer.core.native import Session
 from cyproducer.producer.transactions import refusals
 from cyproducer.producer.transactions.call import Call
 from cyproducer.producer.transactions.commands import Commands, SenderGoneError
 from cyproducer.producer.transactions.facts import ABORTABLE, FATAL, OK, Answer, Commit, Completion, Facts, State
-from cyproducer.producer.transactions.methods import run
+from cyproducer.producer.transactions.native import TransactionState, run
 from cyproducer.producer.transactions.offsets import group_of, offsets_of
-from cyproducer.producer.transactions.transaction_state import TransactionState
 from cyproducer.producer.transactions.turn import await_sends, await_turn
 from cyproducer.producer.transactions.waits import Producer
 from cyproducer.producer.waiting.flush import submit

@@ -2,7 +2,7 @@
 
 from cyproducer import errors
 from cyproducer.producer.transactions.call import Call
-from cyproducer.producer.transactions.transaction_state import RunningSend, TransactionState
+from cyproducer.producer.transactions.native import RunningSend, TransactionState
 from cyproducer.producer.transactions.waits import Producer
 
 __all__ = ["await_sends", "await_turn"]

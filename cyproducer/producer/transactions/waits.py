@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cyproducer.config.settings import Settings
 from cyproducer.host.poll import wait_readable
-from cyproducer.producer.results.futures import Batch
-from cyproducer.producer.session.session import Session
-from cyproducer.producer.waiting.blocking import await_callbacks, wait_batches
+from cyproducer.producer.core.native import Batch, Session, await_callbacks, wait_batches
 from cyproducer.shm import system_clock
 
 if TYPE_CHECKING:

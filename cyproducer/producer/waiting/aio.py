@@ -8,10 +8,8 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.host.interrupts import pass_on
-from cyproducer.producer.results.futures import Batch, Future
+from cyproducer.producer.core.native import Batch, Future, Place, Session, WaitQueue, leave_all
 from cyproducer.producer.session.kafka_metrics import count_refused
-from cyproducer.producer.session.session import Session
-from cyproducer.producer.session.wait_queue import Place, WaitQueue, leave_all
 from cyproducer.producer.waiting import backpressure
 from cyproducer.producer.waiting.loop_timers import pause, resolve, wait_for_result
 from cyproducer.producer.waiting.retry import Producer, Retry

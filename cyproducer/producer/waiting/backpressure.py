@@ -4,8 +4,7 @@ The waits themselves are in retry.py.
 """
 
 from cyproducer import errors
-from cyproducer.producer.arena.topic_table import PERMANENT_ERRORS
-from cyproducer.producer.session.session import Session
+from cyproducer.producer.core.native import PERMANENT_ERRORS, Session
 
 
 def ask_for(session: Session, topic: str, needed: int) -> None:

@@ -8,7 +8,7 @@ from cyproducer import errors
 from cyproducer.host import control_messages
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
-from cyproducer.producer.waiting.blocking import deadline_after
+from cyproducer.producer.core.native import deadline_after
 from cyproducer.shm import system_clock
 
 if TYPE_CHECKING:

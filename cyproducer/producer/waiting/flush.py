@@ -4,9 +4,7 @@ import logging
 from typing import Protocol
 
 from cyproducer import errors
-from cyproducer.producer.results.futures import Batch
-from cyproducer.producer.session.session import Session
-from cyproducer.producer.waiting.blocking import await_callbacks, deadline_after, wait_batches
+from cyproducer.producer.core.native import Batch, Session, await_callbacks, deadline_after, wait_batches
 from cyproducer.producer.waiting.slow_callback import describe
 from cyproducer.shm import system_clock
 

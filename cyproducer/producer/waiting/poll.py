@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from cyproducer import errors
-from cyproducer.producer.results.futures import Batch
-from cyproducer.producer.waiting.blocking import deadline_after, wait_batches
+from cyproducer.producer.core.native import Batch, deadline_after, wait_batches
 from cyproducer.shm import system_clock
 
 

@@ -17,10 +17,8 @@ from cyproducer.host.poll import wait_readable
 from cyproducer.host.thread_start import ThreadStart
 from cyproducer.producer.attach import connect
 from cyproducer.producer.attach.sender_address import Address
-from cyproducer.producer.results.futures import Batch
-from cyproducer.producer.results.waiter import Waiter
-from cyproducer.producer.session.session import Session
-from cyproducer.producer.waiting.blocking import wait_batch, wait_until
+from cyproducer.producer.core.callbacks import Delivery
+from cyproducer.producer.core.native import Batch, Session, Waiter, wait_batch, wait_until
 from cyproducer.shm import system_clock
 from cyproducer.shm.native import in_child
 
@@ -59,6 +57,11 @@ class SessionHooks:
     def begin_recovery(session: Session) -> bool:
         """Call `begin`."""
         return begin(session)
+
+    @staticmethod
+    def make_delivery(session: Session) -> Delivery:
+        """Return what calls the callbacks of a session, not started yet."""
+        return Delivery(session)
 
     @staticmethod
     def settle(session: Session, deadline: float | None) -> bool:

@@ -8,14 +8,18 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 from cyproducer.config.settings import Settings
-from cyproducer.producer.arena.arena import Room
-from cyproducer.producer.arena.topic_table import check_name
-from cyproducer.producer.results.futures import Future
-from cyproducer.producer.results.waiter import Waiter
-from cyproducer.producer.session.session import Session
-from cyproducer.producer.session.wait_queue import Place, WaitQueue
+from cyproducer.producer.core.native import (
+    Future,
+    Place,
+    Room,
+    Session,
+    Waiter,
+    WaitQueue,
+    check_name,
+    run_blocking,
+    wait_until,
+)
 from cyproducer.producer.waiting import backpressure
-from cyproducer.producer.waiting.blocking import run_blocking, wait_until
 from cyproducer.shm import system_clock
 
 __all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "partitions_of", "wait_metadata"]

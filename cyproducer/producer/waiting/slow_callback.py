@@ -2,7 +2,7 @@
 
 import traceback
 
-from cyproducer.producer.results.callbacks import Delivery
+from cyproducer.producer.core.callbacks import Delivery
 
 __all__ = ["describe"]
 

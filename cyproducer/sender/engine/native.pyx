@@ -9,7 +9,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EAGAIN, ECONNABORTED, ECONNRESET, EINTR, EPIPE, errno
 from libc.stdint cimport (
-    INT32_MAX, INT32_MIN, INT64_MIN, UINT64_MAX, int16_t, int32_t, int64_t, uint32_t, uint64_t, uint8_t,
+    INT32_MAX, INT32_MIN, INT64_MIN, UINT64_MAX, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t,
 )
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset, strlen
@@ -17,11 +17,6 @@ from posix.uio cimport iovec, writev
 from posix.unistd cimport close, read
 
 from cyproducer.protocol.error_codes cimport *
-from cyproducer.record.check cimport check_records
-from cyproducer.record.crc32c cimport crc32c, crc32c_combine
-from cyproducer.record.header cimport BATCH_HEADER_BYTES, CRC_START, put_batch_header, put_crc
-from cyproducer.record.merge cimport merge_records, scan_records, skip_records
-from cyproducer.record.varint cimport get_uvarint, get_varint, put_uvarint
 from cyproducer.shm.native cimport (
     Region, SnapshotWriter, front_end_readings, readings, sender_counts, topic_readings,
 )
@@ -35,6 +30,10 @@ from cyproducer import metric_table
 from cyproducer.error_table import ERRORS
 from cyproducer.record.compression import CODES, compressor
 
+include "../../record/crc32c.pyx"
+include "../../record/varint.pyx"
+include "../../record/header.pyx"
+include "../../record/merge.pyx"
 include "events.pyx"
 include "model.pyx"
 include "metrics.pyx"

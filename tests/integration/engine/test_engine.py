@@ -3,12 +3,12 @@
 import time
 
 import pytest
+from probe.native import RecordBatchBuilder
 from support.consumer import read_topic
 from support.engine_rig import EngineRig
 from support.front_end import HEAD, OPEN, READY, SUBMIT_FULL, SUBMIT_OPEN, run_until, topic_number, word
 
 from cyproducer import errors
-from cyproducer.record.builder import RecordBatchBuilder
 
 NOW = int(time.time() * 1000)
 

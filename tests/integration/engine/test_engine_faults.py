@@ -17,11 +17,11 @@ from kfake.codes import (
     REQUEST_TIMED_OUT,
 )
 from kfake.scripted_broker import Fault, ScriptedBroker
+from probe.native import RecordBatchBuilder
 from support.fault_rig import NOW, Rig, next_outcomes, stream
 from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, run_until, word
 
 from cyproducer import errors
-from cyproducer.record.builder import RecordBatchBuilder
 
 DUPLICATE_SEQUENCE, UNKNOWN_PRODUCER_ID = 46, 59
 

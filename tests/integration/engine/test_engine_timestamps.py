@@ -4,10 +4,9 @@ Kafka's brokers check it only for batches that are compressed.
 """
 
 import pytest
+from probe.native import RecordBatchBuilder
 from support.fault_rig import NOW, send_merged
 from support.front_end import CONT, HEAD, READY, SUBMIT_FULL
-
-from cyproducer.record.builder import RecordBatchBuilder
 
 
 @pytest.mark.parametrize("hint", ["of the owner", "of other records"])

@@ -9,12 +9,11 @@ import select
 
 import pytest
 from kfake.scripted_broker import Fault
+from probe.native import RecordBatchBuilder
 from support import layout
 from support.fault_rig import NOW, next_outcomes
 from support.front_end import CONT, FREE, HEAD, READY, RELEASE, RESULT, SUBMIT_FULL, word
 from support.successor import succeed
-
-from cyproducer.record.builder import RecordBatchBuilder
 
 SEQUENCES = 1 << 31
 GENERATIONS = 1 << 24

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER, OUT_OF_ORDER, REQUEST_TIMED_OUT
 from kfake.scripted_broker import Fault
+from probe.native import RecordBatchBuilder
 from support import layout
 from support.build import is_debug
 from support.consumer import read_topic
@@ -25,7 +26,6 @@ from support.process import wait_until
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
-from cyproducer.record.builder import RecordBatchBuilder
 from cyproducer.shm.liveness import read_liveness
 
 DETACHED = 2  # CYP_CONTROL_DETACHED

@@ -12,7 +12,7 @@ from support.process import wait_until
 
 from cyproducer import errors
 from cyproducer.observe.status import status
-from cyproducer.producer.session import session
+from cyproducer.producer.core import native
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 LINE = b"2026-11-21T10:%02d:%02d INFO checkout user=%06d cart=%d items took=%d ms status=ok"
@@ -220,7 +220,7 @@ def as_owner(codec, level=None):
 @pytest.fixture
 def owner(monkeypatch):
     """Let the front-ends of this process put the mark OWNER into the batches that they compress."""
-    monkeypatch.setattr(session, "compressor", as_owner)
+    monkeypatch.setattr(native, "compressor", as_owner)
 
 
 def share_of_the_owner(kafka, topic):
@@ -273,7 +273,7 @@ def test_invalid_compressed_copy_harms_its_owner_alone(kafka, make_producer, new
     topic = new_topic(1)
     correct = make_producer(compression_type="gzip", linger_ms=0)
     correct.send(topic, b"first").result(30)
-    monkeypatch.setattr(session, "compressor", lambda codec, level=None: lambda data: junk)
+    monkeypatch.setattr(native, "compressor", lambda codec, level=None: lambda data: junk)
     broken = make_producer(compression_type="gzip", linger_ms=0)
     broken.send(topic, b"second").result(30)
     kafka.pause()

@@ -18,7 +18,7 @@ from support.supervised import another, kill, pair, the_sender
 
 import cyproducer
 from cyproducer import KafkaProducer
-from cyproducer.producer.session import session
+from cyproducer.producer.core import native
 
 LEFT_OUT = shutil.ignore_patterns("site-packages", "test", "tests", "__pycache__", "idlelib", "ensurepip", "config-*")
 CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -72,7 +72,7 @@ def test_everything_goes_on(
     settings["bootstrap_servers"] = ",".join(servers)
     environment = tmp_path / "environment"
     python = copy_environment(environment)
-    monkeypatch.setattr(session, "compressor", no_compressor)  # so that the sender compresses
+    monkeypatch.setattr(native, "compressor", no_compressor)  # so that the sender compresses
     arguments = [python, "-I", "-c", FIRST, environment, json.dumps(settings), topic]
     first = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
     assert first.stdout == "0\n", first.stderr

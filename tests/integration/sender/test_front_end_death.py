@@ -167,7 +167,7 @@ def test_uncommitted_bytes_are_never_sent(works: Callable[[], None], kafka: Kafk
     script = """
     import random, struct, sys
     from hostile.stranger import Stranger
-    from cyproducer.record.builder import RecordBatchBuilder
+    from probe.native import RecordBatchBuilder
     from support.front_end import HEAD, OPEN
     front_end = Stranger(sys.argv[1], sys.argv[2], 3, random.Random(0), linger_ms=60_000)
     first, both = RecordBatchBuilder(4096), RecordBatchBuilder(4096)

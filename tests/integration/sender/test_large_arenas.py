@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from probe.native import RecordBatchBuilder
 from support.fault_rig import NOW, Rig
 from support.front_end import (
     CONT,
@@ -18,7 +19,6 @@ from support.front_end import (
 )
 from support.successor import succeed
 
-from cyproducer.record.builder import RecordBatchBuilder
 from cyproducer.shm.native import Region
 
 LARGEST = 1 << 20  # the slots that an arena of 4 GiB has

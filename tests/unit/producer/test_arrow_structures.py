@@ -5,8 +5,9 @@ import sys
 
 import pyarrow as pa
 import pytest
-from cyproducer.producer.bulk.bulk_arguments import parse_arrays, parse_table
 from support.arrow_structures import Foreign, child
+
+from cyproducer.producer.producer import parse_arrays, parse_table
 
 PAIR = pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())])
 HEADERS = pa.array([[("a", b"b")], None, [("c", None), ("d", b"e")]], pa.list_(PAIR))

@@ -108,15 +108,15 @@ def test_socket_closes_itself_without_python_code(short_tmp) -> None:
 
 def test_session_that_was_not_made_is_dropped_without_a_word(short_tmp, monkeypatch, capfd) -> None:
     """A handler has raised in the middle of its construction."""
-    from cyproducer.producer.session import session
+    from cyproducer.producer.core import native
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(session.threading, "RLock", interrupt)
+        patched.setattr(native.threading, "RLock", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            session.Session(None, None)
+            native.Session(None, None)
     gc.collect()
     assert capfd.readouterr().err == ""
 

@@ -5,8 +5,9 @@ import ctypes
 import numpy as np
 import pyarrow as pa
 import pytest
-from cyproducer.producer.bulk.bulk_arguments import parse_arrays, parse_table
 from support.columns import column_of, refusal, values_of
+
+from cyproducer.producer.producer import parse_arrays, parse_table
 
 LEAST = -(2**63)
 

@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from cyproducer.producer.bulk.bulk_arguments import parse_table
 from support.columns import column_of, refusal, values_of
+
+from cyproducer.producer.producer import parse_table
 
 # ------------------------------------------------------------------ times
 

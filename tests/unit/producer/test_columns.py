@@ -10,10 +10,11 @@ import weakref
 import numpy as np
 import pyarrow as pa
 import pytest
-from cyproducer.producer.bulk.bulk_arguments import parse_arrays
 from hypothesis import given
 from hypothesis import strategies as st
 from support.columns import column_of, refusal, values_of
+
+from cyproducer.producer.producer import parse_arrays
 
 # ------------------------------------------------------------------ fixed width
 
@@ -192,7 +193,7 @@ def test_buffers_are_released_after_use():
 
 def test_reading_needs_neither_numpy_nor_pyarrow():
     program = (
-        "import sys, array; from cyproducer.producer.bulk.bulk_arguments import parse_arrays;"
+        "import sys, array; from cyproducer.producer.producer import parse_arrays;"
         "assert len(parse_arrays('t', array.array('i', [1, 2])).to_list()) == 2;"
         "assert 'numpy' not in sys.modules and 'pyarrow' not in sys.modules"
     )

@@ -6,10 +6,10 @@ import json
 
 import pyarrow as pa
 import pytest
-from cyproducer.producer.bulk.bulk_arguments import parse_arrays, parse_table
 from support.columns import column_of, values_of
 
 from cyproducer import errors
+from cyproducer.producer.producer import parse_arrays, parse_table
 
 # ------------------------------------------------------------------ Arrow
 

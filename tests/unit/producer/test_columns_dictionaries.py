@@ -3,9 +3,10 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from cyproducer.producer.bulk.bulk_arguments import parse_arrays, parse_table
 from support.arrow_structures import Foreign, child, words
 from support.columns import column_of, refusal, values_of
+
+from cyproducer.producer.producer import parse_arrays, parse_table
 
 INDEXES = [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]
 WORDS = ["", "more than twelve bytes", None, "a", "never used"]

@@ -5,8 +5,9 @@ import weakref
 
 import numpy as np
 import pytest
-from cyproducer.producer.bulk.bulk_arguments import parse_arrays
 from support.columns import column_of, refusal, values_of
+
+from cyproducer.producer.producer import parse_arrays
 
 TIMES = np.dtype([("id", "<i4"), ("at", "<M8[ns]"), ("took", ">m8[us]")])
 DTYPES = {

@@ -7,8 +7,9 @@ is read again is a wrong one.
 import numpy as np
 import pyarrow as pa
 import pytest
-from cyproducer.producer.bulk.bulk_arguments import parse_arrays, parse_table
 from support.arrow_structures import Foreign
+
+from cyproducer.producer.producer import parse_arrays, parse_table
 
 ROWS = [b"first", None, b"", b"a value of more than twelve bytes", b"z"]
 PAIR = pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())])

@@ -17,8 +17,8 @@ from support.process import script_environment
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.bulk.bulk_future import BulkFuture
-from cyproducer.producer.results.futures import Batch, Future
+from cyproducer.producer.core.native import Batch, Future
+from cyproducer.producer.producer import BulkFuture
 
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by Python code
 PASSED_OVER = {"__class__", "__new__", "__init_subclass__", "__subclasshook__", "__dir__"}

@@ -14,7 +14,7 @@ import pytest
 import cyproducer
 from cyproducer import errors
 from cyproducer.producer.attach.attachment import Attachment
-from cyproducer.producer.waiting import blocking
+from cyproducer.producer.core import native as core
 from cyproducer.shm import native
 
 
@@ -175,7 +175,7 @@ def test_a_child_that_is_forked_while_the_parent_attaches_closes_all_the_same(pr
 def test_a_child_that_is_forked_by_a_signals_handler_in_the_middle_of_a_wait(sender, producer, monkeypatch, way):
     sender.hold = True
     future = producer.send("one", b"1")
-    monkeypatch.setattr(blocking, "is_patched", lambda: True)  # like gevent, whose greenlets continue in a child
+    monkeypatch.setattr(core, "is_patched", lambda: True)  # like gevent, whose greenlets continue in a child
     read, write = os.pipe()
     pids = []
 

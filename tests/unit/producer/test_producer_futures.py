@@ -18,10 +18,10 @@ from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.results import callbacks
-from cyproducer.producer.results.callbacks import Delivery
-from cyproducer.producer.results.waiter import Waiter
-from cyproducer.producer.waiting import blocking, poll
+from cyproducer.producer.core import callbacks, native
+from cyproducer.producer.core.callbacks import Delivery
+from cyproducer.producer.core.native import Waiter
+from cyproducer.producer.waiting import poll
 
 HERE = Path(__file__).parent
 
@@ -505,7 +505,7 @@ def test_a_batch_that_finishes_before_it_is_waited_for(sender, producer, monkeyp
         wait_until(lambda: session.look() == 0 and not session.unfinished())
         return False
 
-    monkeypatch.setattr(blocking, "is_patched", finish)
+    monkeypatch.setattr(native, "is_patched", finish)
     assert future.result(10).offset == 0
 
 

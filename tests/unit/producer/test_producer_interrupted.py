@@ -4,8 +4,8 @@ import pytest
 from support import layout
 from support.process import wait_until
 
-from cyproducer.producer.results import callbacks, futures
-from cyproducer.producer.results.waiter import Waiter
+from cyproducer.producer.core import callbacks, native
+from cyproducer.producer.core.native import Waiter
 
 
 def test_a_flush_is_notified_though_the_callback_thread_ran_out_of_memory(sender, producer, monkeypatch):
@@ -18,7 +18,7 @@ def test_a_flush_is_notified_though_the_callback_thread_ran_out_of_memory(sender
             failed.append(None)
             producer._session.ready.append(batch)
             raise MemoryError
-        futures.call_back(batch)
+        native.call_back(batch)
 
     monkeypatch.setattr(callbacks, "call_back", call_back)
     producer.send("one", b"x", on_delivery=lambda *given: called.append(given))

@@ -14,7 +14,7 @@ from standin_sender import StandIn, attach
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.arena.topic_table import partition_for_key
+from cyproducer.producer.core.native import partition_for_key
 from cyproducer.producer.waiting import retry
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import cyproducer
 from cyproducer import KafkaProducer
-from cyproducer.producer.bulk.bulk_future import BulkFuture
-from cyproducer.producer.results.futures import Future
+from cyproducer.producer.core.native import Future
+from cyproducer.producer.producer import BulkFuture
 from cyproducer.testing import KafkaProducerSpec
 
 CLASSES = (KafkaProducer, Future, BulkFuture)

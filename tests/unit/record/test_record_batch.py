@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probe.native import RecordBatchBuilder
 
 from cyproducer.record import twin
-from cyproducer.record.builder import RecordBatchBuilder
 from cyproducer.record.twin import Record, RecordFormatError
 
 GOLDEN = bytes.fromhex(

@@ -3,9 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from cyproducer.record.builder import RecordBatchBuilder
-from cyproducer.record.merge import check
+from probe.native import RecordBatchBuilder, check
 
 
 class BadError(Exception):

@@ -8,9 +8,9 @@ import signal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probe.native import merge, scan
 
 from cyproducer.record import twin
-from cyproducer.record.merge import merge, scan
 from cyproducer.record.twin import Record, RecordFormatError
 
 payloads = st.none() | st.binary(max_size=90)

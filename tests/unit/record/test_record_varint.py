@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from probe import native
 
-from cyproducer.record import builder, twin
+from cyproducer.record import twin
 
 VARINT_TABLE = [
     (0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (-64, "7f"), (64, "8001"), (-65, "8101"), (8191, "fe7f"),
@@ -25,9 +26,9 @@ UVARINT_TABLE = [
     (2097152, "80808001"), (268435455, "ffffff7f"), (268435456, "8080808001"), (4294967295, "ffffffff0f"),
 ]  # fmt: skip
 CODECS = [
-    (builder.encode_varint, builder.decode_varint, VARINT_TABLE),
-    (builder.encode_varlong, builder.decode_varlong, VARLONG_TABLE),
-    (builder.encode_uvarint, builder.decode_uvarint, UVARINT_TABLE),
+    (native.encode_varint, native.decode_varint, VARINT_TABLE),
+    (native.encode_varlong, native.decode_varlong, VARLONG_TABLE),
+    (native.encode_uvarint, native.decode_uvarint, UVARINT_TABLE),
 ]
 
 
@@ -59,14 +60,14 @@ def test_a_padded_encoding_is_refused(encode, decode, table):
 @pytest.mark.parametrize(
     ("decode", "text"),
     [
-        (builder.decode_varint, "ffffffff10"),
-        (builder.decode_varint, "8080808080"),
-        (builder.decode_varint, "808080808001"),
-        (builder.decode_uvarint, "ffffffff1f"),
-        (builder.decode_uvarint, "ffffffff7f"),
-        (builder.decode_varlong, "ffffffffffffffffff02"),
-        (builder.decode_varlong, "ffffffffffffffffff7f"),
-        (builder.decode_varlong, "ffffffffffffffffffff01"),
+        (native.decode_varint, "ffffffff10"),
+        (native.decode_varint, "8080808080"),
+        (native.decode_varint, "808080808001"),
+        (native.decode_uvarint, "ffffffff1f"),
+        (native.decode_uvarint, "ffffffff7f"),
+        (native.decode_varlong, "ffffffffffffffffff02"),
+        (native.decode_varlong, "ffffffffffffffffff7f"),
+        (native.decode_varlong, "ffffffffffffffffffff01"),
     ],
 )
 def test_too_many_bits_are_refused(decode, text):
@@ -76,25 +77,25 @@ def test_too_many_bits_are_refused(decode, text):
 @settings(deadline=None)
 @given(st.integers(-(2**31), 2**31 - 1))
 def test_varint_equals_the_twin(value):
-    data = builder.encode_varint(value)
+    data = native.encode_varint(value)
     assert data == twin.varint(value)
-    assert builder.decode_varint(data) == (value, len(data))
+    assert native.decode_varint(data) == (value, len(data))
 
 
 @settings(deadline=None)
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_varlong_equals_the_twin(value):
-    data = builder.encode_varlong(value)
+    data = native.encode_varlong(value)
     assert data == twin.varlong(value)
-    assert builder.decode_varlong(data) == (value, len(data))
+    assert native.decode_varlong(data) == (value, len(data))
 
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_uvarint_equals_the_twin(value):
-    data = builder.encode_uvarint(value)
+    data = native.encode_uvarint(value)
     assert data == twin.uvarint(value)
-    assert builder.decode_uvarint(data) == (value, len(data))
+    assert native.decode_uvarint(data) == (value, len(data))
 
 
 edges = st.lists(st.sampled_from([0, 1, 2, 15, 16, 127, 128, 255]), max_size=12).map(bytes)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 
-from cyproducer.shm.probe import layout
+from probe.native import layout
 from support.build import SOURCE
 
 from cyproducer.shm.native import LAYOUT_VERSION

@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-from cyproducer.shm.pool import ChunkPool
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cyproducer.host import control_messages
+from cyproducer.producer.core.native import ChunkPool
 from cyproducer.shm.native import Region, SnapshotReader, SnapshotWriter, fork_token, snapshot_bytes
 
 UNITS = 16 * 6

@@ -4,8 +4,8 @@ import math
 
 import hypothesis.strategies as st
 import pytest
-from cyproducer.shm.probe import SAMPLES_MAX, SensorProbe
 from hypothesis import given
+from probe.native import SAMPLES_MAX, SensorProbe
 
 from cyproducer import metric_table
 from cyproducer.metric_table import Metric

@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Iterator
 
 import pytest
-from cyproducer.shm.probe import OutcomeRingProbe, SlotProbe, SubmitRingProbe, make_word, split_word
 from hypothesis import given
 from hypothesis import strategies as st
+from probe.native import OutcomeRingProbe, SlotProbe, SubmitRingProbe, make_word, split_word
 
 from cyproducer.shm.native import Region
 

@@ -1,1 +1,0 @@
-"""Writes records into the arena, the shared memory of one front-end."""

@@ -1,1 +1,0 @@
-"""Implements `send_array` and `send_arrow`: columns become record batches."""

@@ -1,0 +1,576 @@
+"""Implements KafkaProducer, the public API.
+
+send() has two paths. The fast path appends plain bytes, ints and headers with ASCII names for a known topic to an open
+batch, and calls no Python code before. The slow path prepares the record, and waits until it can append it.
+"""
+
+
+cdef bint ALWAYS = True
+cdef double ATTACH_S = 10           # longer than starting a sender and attaching to it takes
+
+_parent_sessions = []   # the parent's sessions, kept in a forked child: freeing them would write to its memory
+
+
+@cython.embedsignature(False)
+cdef class KafkaProducer:
+    """KafkaProducer(**configs)
+--
+
+    Publishes records to Kafka through the sender process that all producers of this host share.
+
+    Settings have Kafka's names, in snake case (`linger_ms=5`) or dotted (`**{"linger.ms": 5}`). The constructor
+    checks them and starts nothing. The first use attaches to the sender, and starts one if none runs. Threads can
+    share a producer, and it works in forked children. Pickles and copies contain its settings only.
+    Raises KafkaConfigurationError, UnsupportedPlatformError.
+    """
+
+    cdef Session session                # an ended one before the first use; None: configure() has not ended
+    cdef readonly object settings
+    cdef object address                 # of the sender
+    cdef Extensions extensions          # serializers, partitioner, interceptors
+    cdef dict lines                     # asyncio: (topic, event loop) -> the waiters of send_async(), in order
+    cdef bint plain                     # nothing of the application runs in send()
+    cdef const bint *may_send           # whether send() may take its fast path; NULL: never
+    cdef object transactions            # TransactionManager; None without transactional_id
+    cdef TransactionState sends         # says whether records may be sent; None without transactional_id
+    cdef Appender appender              # for what the fast path does not take
+    cdef bint closing                   # a call of close() is running or has ended
+    cdef bint ignore_keys
+    cdef double max_block_s
+    cdef double started_ms              # when it was made, in ms since 1970
+    cdef object __weakref__
+
+    def __init__(self, *args, **configs):
+        if args:
+            raise TypeError(
+                f"KafkaProducer takes settings by name only, not {type(args[0]).__name__}: KafkaProducer(linger_ms=5), "
+                'or KafkaProducer(**{"linger.ms": 5})'
+            )
+        check_platform()
+        self.configure(Settings.parse(**configs))
+
+    cdef object configure(self, object settings):
+        """Make the parts of the producer. Without a session it is not complete; `may_send` lets send() use that."""
+        self.may_send = NULL
+        self.settings = settings
+        self.address = Address(settings)
+        self.started_ms = system_clock.wall() * 1000
+        self.lines = {}
+        self.extensions = Extensions(settings)
+        if settings.transactional_id is not None and settings.joined_transaction is None:
+            self.sends = TransactionState()
+            self.transactions = TransactionManager(self.sends)
+        self.ignore_keys = settings.partitioner_ignore_keys
+        self.appender = make_appender(settings, self.extensions)
+        self.max_block_s = settings.max_block_ms / 1000
+        self.plain = self.extensions.plain
+        self.session = self.unattached()
+        self.may_send = NULL if not self.plain else &ALWAYS if self.sends is None else &self.sends.open
+
+    cdef Session unattached(self):
+        """Return a session without a sender. It counts by the settings of this producer."""
+        cdef Session session = Session(None, None)
+        session.arena.own.configure(self.settings)
+        return session
+
+    @cython.binding(False)
+    def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
+        """send($self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None)
+--
+
+        Queue a record for sending and return its future, without waiting for the broker.
+
+        topic         str
+        value, key    bytes, bytearray, contiguous memoryview, None (Kafka's null; serializers do not see it), or
+                      any type that the serializer accepts
+        headers       sequence of (str, bytes or None)
+        partition     int; default: by the key's hash as in Java, without a key the sticky partition
+        timestamp_ms  int, ms since 1970; default: now, at most 4 ms old
+        on_delivery   called once, as on_delivery(error or None, RecordMetadata), on the callback thread
+
+        Block up to max_block_ms for the sender, metadata or memory. If it raises, the record was not queued; after an
+        exception of a signal's handler, it may be. Raise TypeError, ValueError, InvalidTopicError,
+        TopicAuthorizationFailedError, SerializationError, RecordTooLargeError, KafkaTimeoutError,
+        BufferExhaustedError, SenderUnavailableError, ProducerClosedError.
+        """
+        cdef Session session = self.session
+        cdef Arena arena = session.arena if self.may_send != NULL and self.may_send[0] else None
+        cdef Topic known
+        cdef Chain *chain
+        cdef Future future
+        cdef RecordView record
+        cdef int64_t timestamp = -1, wanted = -1, delta
+        cdef int32_t chosen
+        cdef HeaderView views[FEW_HEADERS]
+        cdef Py_ssize_t header_bytes = 0
+        record.headers, record.header_count = views, 0
+        if headers is not None:
+            record.header_count = view_headers(headers, views, &header_bytes)
+        if timestamp_ms is not None:
+            timestamp = small_number(timestamp_ms)
+        if partition is not None:
+            wanted = small_number(partition)
+        if (
+            arena is not None and is_alive(arena)
+            and (type(value) is bytes or value is None) and (type(key) is bytes or key is None)
+            and record.header_count >= 0
+            and (partition is None or wanted >= 0) and (timestamp_ms is None or timestamp >= 0)
+            and (on_delivery is None or session.delivery is not None and PyCallable_Check(on_delivery))
+            and (<PyObject *>topic == <PyObject *>session.topics.cached_name or session.topics.recall(topic))
+        ):
+            known = session.topics.cached_topic
+            record.key = record.value = NULL
+            record.key_length = record.value_length = -1
+            if value is not None:
+                record.value, record.value_length = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+            if key is not None:
+                record.key, record.key_length = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
+            if known.partition_count > 0 and wanted < known.partition_count:
+                if wanted >= 0:
+                    chosen = <int32_t>wanted
+                elif key is None or self.ignore_keys:
+                    chosen = arena.sticky_partition(known)
+                else:
+                    chosen = key_partition(record.key, record.key_length, known.partition_count)
+                chain = &known.chains[chosen]
+                if timestamp < 0:
+                    timestamp = realtime_coarse_ms()
+                future = Future.__new__(Future)
+                delta = timestamp - chain.base_timestamp
+                # Compared as unsigned: a negative delta, after the wall clock was set back, counts as large.
+                if timestamp_ms is None and <uint64_t>delta > <uint64_t>session.check_after_ms and chain.limit != 0:
+                    session.look()  # the batch should have been sealed long ago: check whether the sender is gone
+                elif (
+                    chain.limit != 0 and -0x7fffffff <= delta <= 0x7fffffff
+                    and (on_delivery is None or room_for_delivery(<Batch>chain.batch, on_delivery, None))
+                    and append_record(
+                        &arena.port, chain, timestamp, &record, record_size_bound(&record, header_bytes)
+                    )
+                ):
+                    future.batch = <Batch>chain.batch
+                    future.index = chain.total - 1
+                    future.timestamp_delta = <int32_t>delta
+                    future.key_size = <int32_t>record.key_length
+                    future.value_size = <int32_t>record.value_length
+                    if on_delivery is not None:
+                        watch_delivery(future, on_delivery, None)
+                    return future
+        self.current()  # raises if there are no extensions, because __init__() was not called
+        if self.extensions.interceptors is not None:
+            intercepted = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+            return self.extensions.interceptors.send(self._send, intercepted, on_delivery)
+        return self._send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    def _send(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
+        cdef Prepared record
+        cdef RunningSend running = None
+        try:
+            if self.sends is not None:
+                running = self._enter_send("send")
+            record = self.describe(topic, value, key, headers, partition, timestamp_ms, on_delivery, True)
+            return self.send_blocking(record)
+        except errors.KafkaError as error:
+            count_refused(self, error)
+            raise
+        finally:
+            if running is not None:
+                self.sends.leave_send(running)
+
+    def send_async(
+        self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None
+    ):
+        """Do what `send()` does, for asyncio: `future = await producer.send_async(...)` never blocks the event loop.
+
+        While it waits for the sender, metadata or memory, the loop runs. `await future` gives the RecordMetadata.
+        """
+        self.current()  # raises if there are no extensions, because __init__() was not called
+        if self.extensions.interceptors is not None:
+            intercepted = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+            return self.extensions.interceptors.send_async(self._send_async, intercepted, on_delivery)
+        return self._send_async(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+
+    def _send_async(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
+        from cyproducer.producer.waiting import aio  # loads asyncio: 50 ms that other programs save
+
+        # Serialized at once: the coroutine may start when the program has already changed the value.
+        try:
+            record = self.describe(topic, value, key, headers, partition, timestamp_ms, on_delivery, False)
+        except errors.KafkaError as error:
+            count_refused(self, error)
+            raise
+        if self.transactions is not None:
+            return send_counted(self, aio.send, record, self.max_block_s)
+        return aio.send(self, record, self.max_block_s)
+
+    cdef Prepared describe(
+        self, object topic, object value, object key, object headers, object partition, object timestamp_ms,
+        object on_delivery, bint later,
+    ):
+        """Return the checked record. Serialize it here, or `later`: in `complete`, when its topic is known."""
+        cdef Prepared record
+        if self.plain:
+            return prepare(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        record = prepare_raw(topic, value, key, headers, partition, timestamp_ms, on_delivery)
+        record.unplaced = self.extensions.partitioner is not None and record.partition < 0
+        if not later:
+            self.extensions.serialize(record)
+        return record
+
+    def send_array(self, topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
+        """Send the rows of arrays, in order. Return one future for all rows; its result is an `ArrayMetadata`.
+
+        values, keys   a 1-D array of a fixed-width dtype (all bytes of an element as they are in memory: `S` with
+                       its padding), a 2-D array of uint8 (one row is one record), a (data, offsets) pair, a list
+                       of bytes and None, or an Arrow array or stream of a binary or string type. Masked and null
+                       elements become Kafka's null. Serializers do not run. `keys` may be None
+        partition      int for all rows, or an integer or null per row; default: as in `send()`
+        timestamps_ms  int for all rows, or integers (ms since 1970), datetime64 or Arrow timestamps, rounded
+                       down to ms; null and NaT mean now
+        headers        those of `send()` for all rows (if the first element is a header), an iterable of such headers
+                       or None per row, or Arrow's list<struct<key: string, value: binary>>
+
+        Check all arguments, sizes and partitions before the first row is queued, and copy all but the bytes of values
+        and keys. Block, each time up to max_block_ms, for the sender, metadata or memory. If that raises, or a signal
+        handler does, the rows queued before are still delivered: the error says how many, and its `queued` is their
+        future. Raise the same errors as `send()`.
+        """
+        return self.send_rows("send_array", send_array, (topic, values, keys, partition, timestamps_ms, headers))
+
+    def send_arrow(self, table, topic=None):
+        """Send the rows of an Arrow table, record batch or stream (pyarrow is not needed), like `send_array`.
+
+        Columns are found by name: `value` (binary or string) is required. Optional are `key` (binary or string),
+        `headers` (list<struct<key: string, value: binary>>), `partition` (integer), `timestamp` (a timestamp of any
+        unit, or integer ms) and `topic` (string); the argument `topic` overrides that column. The index of a pandas
+        frame is left out. Any other column, and a structure that was released or is malformed, raises ValueError.
+        """
+        return self.send_rows("send_arrow", send_arrow, (table, topic))
+
+    cdef object send_rows(self, str method, send, tuple arguments):
+        """Send rows by `send`, and count the call if it raises an error. Nothing may fail after it returns."""
+        self.current()
+        self.extensions.refuse_arrays(method)
+        cdef RunningSend running = None
+        try:
+            if self.sends is not None:
+                running = self._enter_send(method)
+            return send(self, *arguments)
+        except errors.KafkaError as error:
+            count_refused(self, error)
+            raise
+        finally:
+            if running is not None:
+                self.sends.leave_send(running)
+
+    # ---------------------------------------------------------------- state
+
+    cdef object send_blocking(self, Prepared record):
+        cdef Room missing = HAVE_ROOM
+        cdef Future future = self.appender.attempt(self.current(), record, None, &missing)
+        cdef Place place
+        if future is not None:
+            return future
+        retry = BlockingRetry(self, self.max_block_s)
+        place = retry.place
+        try:
+            while future is None:
+                run_blocking(retry.wait(missing, self.current(), record.topic, record.needed))
+                future = self.appender.attempt(self.current(), record, place, &missing)
+            return future
+        finally:
+            place.leave()
+
+    def _attempt_prepared(self, Prepared record, Place place):
+        """Attempt to append a record, for waiting/aio.py. Return (future, HAVE_ROOM) or (None, what is missing)."""
+        cdef Room missing = HAVE_ROOM
+        return self.appender.attempt(self.current(), record, place, &missing), missing
+
+    @property
+    def _is_closed(self):
+        return self.is_closed() or self.is_parents()
+
+    @property
+    def _partitioner(self):
+        self.current()
+        return self.extensions.partitioner
+
+    @property
+    def _session(self):
+        return self.current()
+
+    @property
+    def _lines(self):
+        self.current()
+        return self.lines
+
+    @property
+    def _transactions(self):
+        return self.transactions
+
+    def _enter_send(self, str method, loop=None):
+        """Count a send in the open transaction; return what _leave_send() needs. Raise if records cannot be sent.
+
+        loop   the event loop of its coroutine
+        """
+        cdef Session session
+        cdef RunningSend running = make_running_send(threading.get_ident(), loop)
+        while True:
+            session = self.current()
+            session.look()
+            if (
+                self.sends is not None and self.sends.open
+                and session.outcomes.first_error == 0 and is_alive(session.arena)
+            ):
+                self.sends.enter_send(running)
+                return running
+            self.transactions.refuse_send(self, method)
+
+    def _leave_send(self, RunningSend running):
+        if self.sends is not None:
+            self.sends.leave_send(running)
+
+    cdef bint is_closed(self) noexcept:
+        return self.appender is not None and self.appender.closed
+
+    cdef Session current(self):
+        """Return the latest session; in a forked child at first a new one without a sender.
+
+        Raise KafkaConfigurationError if a subclass did not call `KafkaProducer.__init__` or caught its exception.
+        """
+        if self.session is None:
+            raise errors.KafkaConfigurationError(
+                "this producer has no settings: KafkaProducer.__init__() was not called, or it raised an error"
+            )
+        if self.is_parents():
+            raise errors.IllegalStateError(
+                "a transactional producer cannot be used in a forked child, because two processes with one id fence "
+                "each other; make the producer in the child, with a transactional_id of its own"
+            )
+        if is_foreign(self.session.arena):
+            _parent_sessions.append(self.session)
+            self.session = self.unattached()
+        elif self.session.successor is not None:
+            self.session = self.session.latest
+            if self.sends is not None:
+                self.sends.open = False  # an open transaction is lost with its session
+            if not self.is_closed():
+                exit_flush.register(self)
+        return self.session
+
+    cdef bint is_parents(self) noexcept:
+        """Return whether this is a forked child, and the producer a transactional one of its parent."""
+        return self.sends is not None and self.session is not None and is_foreign(self.session.arena)
+
+    cpdef Session attached(self, object deadline):
+        """Return an attached session. One thread attaches, other threads wait for it, up to `deadline`."""
+        cdef Session session
+        while True:
+            if self.is_closed():
+                raise errors.ProducerClosedError("the producer is closed")
+            session = self.current()
+            if is_alive(session.arena):
+                return session
+            self._connect(session, deadline)
+
+    def _connect(self, Session ended, deadline):
+        """Make the successor of the session `ended`. Raise SenderUnavailableError."""
+        try:
+            reattach.succeed(ended, self.settings, deadline, lambda: not self.is_closed(), self.address)
+        except errors.SenderUnavailableError as error:
+            if self.max_block_s < ATTACH_S and (not self.settings.sender or isinstance(error, SlowSenderError)):
+                # If a sender takes longer to start or to answer than send() may wait, send() would never succeed.
+                reattach.attach_later(ended, self.settings, ATTACH_S, self.address)
+            raise
+        if self.is_closed():
+            self.current().end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
+
+    # ---------------------------------------------------------------- the rest of the interface
+
+    def flush(self, timeout=None):
+        """Seal all open batches and wait until all records that were sent before have their outcome.
+
+        Their callbacks have run then. Raise KafkaTimeoutError after `timeout` seconds; the sender still delivers the
+        records. Raise IllegalStateError in a callback, as Kafka's producer does.
+        """
+        flush.flush(self, timeout)
+
+    # ---------------------------------------------------------------- transactions
+
+    def init_transactions(self, timeout=None):
+        """Prepare for transactions. Call it once, before all other calls of a transactional producer.
+
+        Fence an earlier producer of this transactional_id, and abort the transaction that it has left open.
+
+        Like the other methods for transactions, wait up to `timeout` seconds (None: max_block_ms) and raise
+        KafkaTimeoutError then: only the same call is possible next. Raise IllegalStateError for a call that is not
+        possible now, ProducerFencedError and other errors that end this producer, SenderUnavailableError.
+        """
+        run(self, TransactionManager.init_transactions, timeout)
+
+    def begin_transaction(self):
+        """Begin a transaction. What is sent until its end is committed or aborted together."""
+        run(self, TransactionManager.begin_transaction, None)
+
+    def send_offsets_to_transaction(self, offsets, group_metadata, timeout=None):
+        """Add the offsets of a consumer to the transaction: they are committed if the transaction is.
+
+        offsets         offsets of the next records to read: a dict {TopicPartition: offset or OffsetAndMetadata}, with
+                        (topic, partition) as well, or confluent-kafka's list of TopicPartition
+        group_metadata  `consumer.group_metadata()` of kafka-python, `consumer.consumer_group_metadata()` of
+                        confluent-kafka, or the group's id, with which the broker cannot fence the consumer
+
+        Raise TypeError and ValueError, and the errors of the other methods for transactions. The metadata of a consumer
+        that is not in its group any more gives the error UNKNOWN_MEMBER_ID.
+        """
+        run(self, TransactionManager.send_offsets_to_transaction, timeout, offsets, group_metadata)
+
+    def commit_transaction(self, timeout=None):
+        """Wait for the outcomes of all records of the transaction, run their callbacks, and commit.
+
+        If a record has failed, raise an error; only abort_transaction() is possible then. After KafkaTimeoutError it
+        is unknown whether the transaction is committed, until the call is repeated.
+        """
+        run(self, TransactionManager.commit_transaction, timeout)
+
+    def abort_transaction(self, timeout=None):
+        """Abort the transaction. Records that were not sent yet get TransactionAbortedError."""
+        run(self, TransactionManager.abort_transaction, timeout)
+
+    def transaction(self):
+        """Return a transaction for `with` and `async with`: its normal end commits, and an exception aborts."""
+        return Transaction(self)
+
+    def init_transactions_async(self, timeout=None):
+        """Do what `init_transactions()` does, for asyncio. If the task is cancelled, the call can be repeated."""
+        return run_async(self, TransactionManager.init_transactions, timeout)
+
+    def send_offsets_to_transaction_async(self, offsets, group_metadata, timeout=None):
+        """Do what `send_offsets_to_transaction()` does, for asyncio."""
+        return run_async(self, TransactionManager.send_offsets_to_transaction, timeout, offsets, group_metadata)
+
+    def commit_transaction_async(self, timeout=None):
+        """Do what `commit_transaction()` does, for asyncio. If the task is cancelled, the call can be repeated."""
+        return run_async(self, TransactionManager.commit_transaction, timeout)
+
+    def abort_transaction_async(self, timeout=None):
+        """Do what `abort_transaction()` does, for asyncio. If the task is cancelled, the call can be repeated."""
+        return run_async(self, TransactionManager.abort_transaction, timeout)
+
+    def close(self, timeout=None):
+        """Abort an open transaction, flush and detach from the sender. A second call does nothing.
+
+        Records without an outcome after `timeout` seconds get OutcomeUnknownError: the sender continues to deliver
+        them, but this process does not learn the result. Unsent records whose sender is gone, and for which no other
+        sender was found by then, get SenderUnavailableError. After an exception of a signal's handler, call it again.
+        """
+        deadline = deadline_after(timeout)
+        if self.closing or self.session is None:
+            return
+        self.closing = True
+        try:
+            self.shut(timeout, deadline)
+        except BaseException:
+            self.closing = False
+            raise
+
+    cdef object shut(self, object timeout, object deadline):
+        """Do the work of close(). After an exception, a repetition continues with what is not given back."""
+        if self.transactions is not None and not self.is_parents() and not self.is_closed():
+            self.transactions.close(self, self.max_block_s if timeout is None else timeout)
+        self.appender.closed = True
+        if self.is_parents():
+            _parent_sessions.append(self.session)
+            return
+        try:
+            flush.finish(self, deadline)
+        finally:
+            try:
+                flush.detach(self.current(), self.extensions.interceptors is not None)
+            finally:
+                self.address.close()
+                self.extensions.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __del__(self):
+        if self.session is not None and not self.is_closed():
+            self.appender.closed = True
+            if interpreter_ends():
+                return  # open batches are sealed already, or the sender seals them once this process is gone
+            if self.is_parents():
+                _parent_sessions.append(self.session)
+                return
+            self.current().orphan()
+
+    def partitions_for(self, topic):
+        """Return the set of the topic's partition numbers. Block up to max_block_ms. Raise the errors of send()."""
+        return partitions_of(self, topic)
+
+    def bootstrap_connected(self):
+        """Return, without waiting, whether the sender has reached the cluster; False if no sender is attached."""
+        cdef Session session = self.current()
+        if not is_alive(session.arena):
+            return False
+        session.refresh_topics(None)
+        return session.topics.brokers > 0
+
+    def client_instance_id(self, timeout=None):
+        """Return the UUID under which the sender pushes metrics; None: no broker has assigned one in `timeout` seconds.
+
+        Without a timeout, wait for max_block_ms. Raise IllegalStateError if enable_metrics_push is False.
+        """
+        return ask_client_instance_id(self, timeout)
+
+    def metrics(self):
+        """Return {group: {name: number}} by the names of Kafka's Java producer. NaN means that there is no value.
+
+        The groups are "producer-metrics", "producer-node-metrics.node-ID" for each broker,
+        "producer-topic-metrics.NAME" for each topic, and "app-info" (which also has text). What concerns records is
+        that of this process. What concerns connections is that of the sender, for all processes of the host.
+        """
+        return groups_of(self, self.started_ms)
+
+    def __len__(self):
+        raise errors.UnsupportedMethodError(LENGTH)
+
+    def __bool__(self):
+        return True
+
+    def __dir__(self):
+        return [name for name in object.__dir__(self) if name not in ADVICE]
+
+    def __reduce__(self):
+        if self.transactions is not None:
+            raise TypeError(
+                "a transactional producer cannot be pickled or copied, because two producers with one id fence each "
+                "other; make another one, with a transactional_id of its own"
+            )
+        self.current()
+        return restore_producer, (type(self), self.settings)
+
+    def __deepcopy__(self, memo):
+        return restore_producer(*self.__reduce__()[1])
+
+    def __repr__(self):
+        if self.session is None:
+            return f"<{type(self).__name__} without settings>"
+        if self.is_parents():
+            return f"<{type(self).__name__} {self.settings!r} of the parent process>"
+        state = "closed" if self.is_closed() else "attached" if self.current().alive else "not attached"
+        return f"<{type(self).__name__} {self.settings!r} {state}>"
+
+
+def restore_producer(cls, settings):
+    """Return a producer with these settings, which are checked already. It is not attached."""
+    cdef KafkaProducer producer = cls.__new__(cls)
+    check_platform()
+    producer.configure(settings)
+    return producer
+
+
+patchable(KafkaProducer)
+refuse_methods(KafkaProducer)
