@@ -4,7 +4,6 @@ A release build fails if Cython prints performance hints.
 
 CYPRODUCER_DEBUG=1        check and count invariants, check bounds, do not optimise
 CYPRODUCER_SANITIZE=a,b   use the compiler's sanitizers (address,undefined); tests/support/sanitized.py runs the result
-CYPRODUCER_BUILD_ONLY=a,b build only these directories, with their subdirectories
 CYPRODUCER_BUILD_JOBS=n   compile n files at the same time
 CFLAGS=-O1                optimise at this level instead of -O3
 """
@@ -24,7 +23,6 @@ DEBUG = os.environ.get("CYPRODUCER_DEBUG", "") not in ("", "0")
 # Each kind of build has its own directory, because neither setuptools nor Cython detects changed flags or directives.
 SANITIZE = os.environ.get("CYPRODUCER_SANITIZE", "")
 BUILD = f"build/{'debug' if DEBUG else 'release'}{'-' if SANITIZE else ''}{SANITIZE.replace(',', '-')}"
-ONLY = {name for name in os.environ.get("CYPRODUCER_BUILD_ONLY", "").split(",") if name}
 JOBS = int(os.environ.get("CYPRODUCER_BUILD_JOBS") or 0)
 DIRECTIVES = {
     "language_level": 3,
@@ -67,8 +65,6 @@ def extensions() -> list[Extension]:
     """
     found = []
     for path in modules():
-        if ONLY and ONLY.isdisjoint(path.parent.parts):
-            continue
         found.append(
             Extension(
                 ".".join(path.with_suffix("").parts),
@@ -80,9 +76,8 @@ def extensions() -> list[Extension]:
             )
         )
     if not found:
-        where = f"the directories {', '.join(sorted(ONLY))} (CYPRODUCER_BUILD_ONLY) of " if ONLY else ""
         sys.exit(
-            f"nothing to build: there is no .pyx file in {where}{Path('cyproducer').resolve()}. "
+            f"nothing to build: there is no .pyx file in {Path('cyproducer').resolve()}. "
             "Build in a complete source tree: a clone of the repository, or an unpacked source distribution"
         )
     return found

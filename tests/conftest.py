@@ -67,10 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     build.make_bench_importable(directory)
     missing = build.missing_extensions()
     if missing:
-        raise pytest.UsageError(
-            f"not built: {', '.join(missing)}. Build in place: python setup.py build_ext --inplace "
-            "(CYPRODUCER_BUILD_ONLY=package,package limits the build, and this check, to these packages)"
-        )
+        raise pytest.UsageError(f"not built: {', '.join(missing)}. Build in place: python setup.py build_ext --inplace")
     if os.environ.get("CYPRODUCER_EXPECT_DEBUG") and not build.is_debug():
         raise pytest.UsageError("CYPRODUCER_EXPECT_DEBUG is set, but this is a release build: set CYPRODUCER_DEBUG=1")
 

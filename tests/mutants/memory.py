@@ -50,6 +50,5 @@ MEMORY = (
         ") return 0;",
         "P5",
         ("unit/shm/test_shm_protocol.py::test_a_stale_generation_seals_and_opens_nothing",),
-        "shm",
     ),
 )

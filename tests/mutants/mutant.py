@@ -21,7 +21,6 @@ class Mutant:
     old, new  the text that the product's source has exactly once, and what replaces it
     promise   the first promise that is broken: "P1" to "P8", see docs/design/testing.md
     tests     the cheapest tests that find it: files or node ids of pytest, from tests/
-    modules   directories to which the build is limited (CYPRODUCER_BUILD_ONLY), if the tests use no other native code
     """
 
     id: str
@@ -30,7 +29,6 @@ class Mutant:
     new: str
     promise: str
     tests: tuple[str, ...]
-    modules: str = ""
 
     @property
     def file(self) -> str:

@@ -10,7 +10,6 @@ RECORDS = (
         "    at[0] = <uint8_t>(v | 0x80)\n    if v < 0x8000:",
         "P5",
         ("unit/record/test_record_varint.py",),
-        "record",
     ),
     Mutant(
         "varint-padded",
@@ -19,7 +18,6 @@ RECORDS = (
         "    if second == 256:\n        return NULL",
         "P3",
         ("unit/record/test_record_varint.py",),
-        "record",
     ),
     Mutant(
         "rows-offset-delta",
@@ -28,7 +26,6 @@ RECORDS = (
         "step = (<Py_ssize_t>128 << 7 *",
         "P5",
         ("unit/record/test_record_batch.py::test_rows_of_one_length_go_on_where_the_offset_deltas_grow",),
-        "record",
     ),
     Mutant(
         "short-copy",
@@ -37,7 +34,6 @@ RECORDS = (
         "        memcpy(at + n - 4, data, 4)",
         "P5",
         ("unit/record/test_record_batch.py::test_every_size_of_key_and_value_around_the_copies_and_varints",),
-        "record",
     ),
     Mutant(
         "last-offset-delta",
@@ -46,7 +42,6 @@ RECORDS = (
         "put_be32(at61 + LAST_OFFSET_DELTA_AT, count)",
         "P5",
         ("unit/record/test_record_batch.py::test_the_golden_batch",),
-        "record",
     ),
     Mutant(
         "merge-timestamp-size",
@@ -55,7 +50,6 @@ RECORDS = (
         "        body = 1 + size_of_varlong(front.timestamp_delta) + size_of_varint(first_offset_delta + i) + tail",
         "P5",
         ("unit/record/test_record_merge.py::test_merging_is_encoding_the_concatenation",),
-        "record",
     ),
     Mutant(
         "crc-stream-join",
@@ -64,7 +58,6 @@ RECORDS = (
         "cyp_crc32c_clmul(first, cyp_crc32c_join[2 * words - 1])",
         "P5",
         ("unit/record/test_record_crc32c.py::test_long_input_crosses_blocks",),
-        "record",
     ),
     Mutant(
         "check-offset-delta",
@@ -73,7 +66,6 @@ RECORDS = (
         "if (more == 0) return NULL;",
         "P3",
         ("unit/record/test_record_check.py",),
-        "record",
     ),
     Mutant(
         "lz4-stored-block",

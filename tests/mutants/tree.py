@@ -33,11 +33,10 @@ class Tree:
         self._saved = directory / "saved"
         shutil.copytree(ROOT, self.root, ignore=LEFT_OUT, symlinks=True)
 
-    def build(self, modules: str = "") -> None:
-        """Build what has changed, only in some directories if `modules` names them. Raise BuildError."""
+    def build(self) -> None:
+        """Build what has changed. Raise BuildError."""
         command = [sys.executable, "setup.py", "build_ext", "--inplace"]
-        environment = {**self.environment, "CYPRODUCER_BUILD_ONLY": modules}
-        status = run(command, self.root, environment, self._output, BUILD_S)
+        status = run(command, self.root, self.environment, self._output, BUILD_S)
         if status:
             raise BuildError(self._output.read_text(errors="replace")[-2000:])
 
@@ -54,7 +53,7 @@ class Tree:
         try:
             path.write_text(text)
             if mutant.is_native:
-                self.build(mutant.modules)
+                self.build()
             yield
         finally:
             self._restore()

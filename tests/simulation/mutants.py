@@ -112,7 +112,7 @@ MUTANTS = (
 
 
 def build(mutant: Mutant, directory: Path) -> Path:
-    """Copy the package into a directory and compile the changed module, if it is native. Return what to import from."""
+    """Copy the package into a directory and compile the engine, if the change is native. Return what to import from."""
     root = directory / "mutant"
     shutil.copytree(PACKAGE, root / "cyproducer", ignore=shutil.ignore_patterns("__pycache__"))
     for path in SOURCE.rglob("*"):
@@ -122,10 +122,12 @@ def build(mutant: Mutant, directory: Path) -> Path:
     source.write_text(source.read_text().replace(mutant.old, mutant.new))
     if source.suffix == ".py":
         return root
-    made = source.with_suffix(".c")
+    top = root / "cyproducer" / "sender" / "engine" / "native.pyx"
+    assert source.parent == top.parent, f"{source.relative_to(root)} is not a file of the engine"
+    made = top.with_suffix(".c")
     options = [word for directive in DIRECTIVES for word in ("-X", directive)]
-    _run([sys.executable, "-m", "cython", "-3", *options, "-o", str(made), str(source)], root)
-    library = source.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
+    _run([sys.executable, "-m", "cython", "-3", *options, "-o", str(made), str(top)], root)
+    library = top.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
     library.unlink()
     command = [*compiler(), "-shared", "-fPIC", "-O0", "-std=gnu11", "-fno-strict-aliasing", "-w"]
     command += [f"-DCYPRODUCER_DEBUG={int(bool(is_debug()))}", f"-I{root}", f"-I{sysconfig.get_path('include')}"]

@@ -31,15 +31,9 @@ def extension_sources(root: Path) -> list[Path]:
 
 
 def missing_extensions() -> list[str]:
-    """Return the ``extension_names`` for which the package under test has no shared object.
-
-    With CYPRODUCER_BUILD_ONLY, as in ``setup.py``, only the packages that it names are checked.
-    """
-    packages = {name for name in os.environ.get("CYPRODUCER_BUILD_ONLY", "").split(",") if name}
+    """Return the ``extension_names`` for which the package under test has no shared object."""
     missing = []
     for name in extension_names():
-        if packages and name.split(".")[1] not in packages:
-            continue
         stem = PACKAGE.joinpath(*name.split(".")[1:])
         if not any(stem.with_name(stem.name + end).is_file() for end in importlib.machinery.EXTENSION_SUFFIXES):
             missing.append(name)

@@ -32,7 +32,7 @@ def package(tmp_path: Path) -> Path:
 def translate(package: Path, contract: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run ``setup.py`` with the sample, which is a small module."""
     (package / "cyproducer" / "sample.pyx").write_text(SAMPLE.format(contract=contract))
-    settings = {"CYPRODUCER_DEBUG": "", "CYPRODUCER_BUILD_ONLY": "", "CYPRODUCER_BUILD_JOBS": "", **settings}
+    settings = {"CYPRODUCER_DEBUG": "", "CYPRODUCER_BUILD_JOBS": "", **settings}
     command = [sys.executable, "setup.py", "-q", "build_ext"]
     return subprocess.run(command, cwd=package, env=os.environ | settings, capture_output=True, text=True, timeout=250)
 

@@ -21,7 +21,6 @@ GENERATED = shutil.ignore_patterns(
 BUILD_SETTINGS = {
     "CYPRODUCER_DEBUG": "",
     "CYPRODUCER_SANITIZE": "",
-    "CYPRODUCER_BUILD_ONLY": "",
     "CYPRODUCER_BUILD_JOBS": "2",
     "CFLAGS": "-O0",  # takes half a minute instead of some minutes
 }
