@@ -24,6 +24,7 @@ cdef class Region:
     cdef readonly bint writable
     cdef uint8_t *base              # NULL: not mapped
     cdef uint64_t process           # fork_token() of the process that mapped it
+    cdef Py_ssize_t views           # memoryviews of the region, and of parts of it
 
     cdef object _map(self, uint64_t size, bint writable)
 

@@ -1,5 +1,6 @@
 """The shared memory and what belongs to a process, for front-ends and senders: files that are included in order."""
 
+from cpython.buffer cimport PyBuffer_FillInfo, Py_buffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 cimport cython
 from libc.errno cimport errno

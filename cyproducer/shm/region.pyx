@@ -138,13 +138,20 @@ cdef class Region:
         os.fchmod(self.fd, 0o400)
         return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC)
 
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        if self.base == NULL or fork_page()[0] != self.process:
+            raise BufferError("the region is not mapped in this process")
+        PyBuffer_FillInfo(view, self, self.base, <Py_ssize_t>self.size, not self.writable, flags)
+        self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        self.views -= 1
+
     def memory(self):
-        """Return a memoryview of the whole region."""
+        """Return a memoryview of the whole region. The addresses stay mapped as long as there is a view."""
         if self.base == NULL or fork_page()[0] != self.process:
             raise ValueError("the region is not mapped in this process")
-        if self.writable:
-            return memoryview(<uint8_t[:self.size]>self.base)
-        return memoryview(<uint8_t[:self.size]>self.base).toreadonly()
+        return memoryview(self)
 
     def close_descriptor(self):
         """Close the descriptor; the mapping stays."""
@@ -202,7 +209,13 @@ cdef class Region:
         return unmapped
 
     def close(self):
-        """Unmap the memory (in the process that mapped it) and close the descriptor. A second call does nothing."""
+        """Unmap the memory (in the process that mapped it) and close the descriptor. A second call does nothing.
+
+        While there is a view, the memory is given up as vacate() does.
+        """
+        if self.views:
+            self.vacate()
+            return
         if self.base != NULL:
             if fork_page()[0] == self.process:
                 munmap(self.base, self.size)

@@ -26,7 +26,7 @@ cdef inline int class_for(uint64_t size) noexcept nogil:
 
 
 @cython.final
-cdef class ChunkPool:
+cdef class ChunkAllocator:
     def __cinit__(self, uint32_t slot_count):
         if slot_count == 0 or slot_count % CYP_BLOCK_UNITS:
             raise ValueError(f"slot_count must be a multiple of {CYP_BLOCK_UNITS}, not {slot_count}")
@@ -241,12 +241,12 @@ cdef class Arena:
         self.max_request = settings.max_request_size
         if attachment.max_request_size is not None:
             self.max_request = min(self.max_request, <Py_ssize_t>attachment.max_request_size)
-        self.pool = ChunkPool(self.geometry.slot_count)
+        self.allocator = ChunkAllocator(self.geometry.slot_count)
         self.slots = <SlotInfo *>pages_new(self.geometry.slot_count * sizeof(SlotInfo))
         if self.slots == NULL:
             raise MemoryError
         self.rows = <cyp_slot_row *>(memory.base + self.geometry.slots_offset)
-        self.chunks = memory.base + self.geometry.chunks_offset
+        self.pool = memory.memory()[self.geometry.chunks_offset:]
         self.control = &(<const cyp_outcomes_header *>outcomes.base).control
         self.sent = <const uint32_t *>(outcomes.base + self.geometry.sent_offset)
         self.sticky = <const int32_t *>(snapshot.region.base + snapshot.geometry.sticky_offset)
@@ -286,7 +286,7 @@ cdef class Arena:
     @property
     def buffer_available(self):
         """Free bytes of the arena; 0 without an arena."""
-        return self.pool.free_bytes if self.pool is not None else 0
+        return self.allocator.free_bytes if self.allocator is not None else 0
 
     @property
     def open_records(self):
@@ -391,9 +391,9 @@ cdef class Arena:
 
     cdef uint32_t _alloc(self, int chunk_class, Py_ssize_t least) noexcept:
         """Allocate a chunk of the class, or a smaller one that holds `least` bytes. Return its slot or CYP_NONE."""
-        cdef uint32_t slot = self.pool.alloc(chunk_class)
-        if slot != CYP_NONE and <Py_ssize_t>class_bytes(self.pool.chunk_class[slot]) < least:
-            self.pool.free(slot)
+        cdef uint32_t slot = self._alloc_chunk(chunk_class)
+        if slot != CYP_NONE and <Py_ssize_t>class_bytes(self.allocator.chunk_class[slot]) < least:
+            self.allocator.free(slot)
             return CYP_NONE
         return slot
 
@@ -408,7 +408,7 @@ cdef class Arena:
         slot_hint(row, 0, base, True)
         row.next = CYP_NONE
         row.opened_ns = monotonic_ns()
-        row.chunk_bytes = class_bytes(self.pool.chunk_class[slot])
+        row.chunk_bytes = class_bytes(self.allocator.chunk_class[slot])
         row.waited_ms = 0
         self.slots[slot].next = CYP_NONE
 
@@ -441,7 +441,7 @@ cdef class Arena:
         cdef int status
         if slot == CYP_NONE:
             return NEED_MEMORY
-        size = class_bytes(self.pool.chunk_class[slot])
+        size = class_bytes(self.allocator.chunk_class[slot])
         self.fill_row(slot, topic.id, chain.partition, timestamp)
         CRASHPOINT(b"append.row-filled")
         status = self.open_head(topic, slot)
@@ -452,7 +452,7 @@ cdef class Arena:
         self.add_pending(slot, batch, chain)
         chain.row = &self.rows[slot]
         chain.word = word_make(CYP_OPEN, CYP_WORD_HEAD, self.slots[slot].generation, 0, 0)
-        chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
+        chain.base = self.chunk(slot)
         chain.batch_limit = limit
         chain.limit = min(size, limit)
         chain.total = 0
@@ -464,7 +464,7 @@ cdef class Arena:
         chain.head_generation = self.slots[slot].generation
         chain.before = 0
         chain.topic = topic.id
-        chain.chunk_class = self.pool.chunk_class[slot]
+        chain.chunk_class = self.allocator.chunk_class[slot]
         chain.previous_open = NULL
         chain.next_open = self.open_chains
         if self.open_chains != NULL:
@@ -495,7 +495,7 @@ cdef class Arena:
         cdef uint64_t opened
         if slot == CYP_NONE:
             return NEED_MEMORY
-        size = class_bytes(self.pool.chunk_class[slot])
+        size = class_bytes(self.allocator.chunk_class[slot])
         generation = self.slots[slot].generation
         self.fill_row(slot, chain.topic, chain.partition, chain.base_timestamp)
         opened = word_make(CYP_OPEN, 0, generation, 0, 0)
@@ -513,12 +513,12 @@ cdef class Arena:
         CRASHPOINT(b"append.chunk-linked")
         chain.before += word_bytes(chain.word)
         chain.row = &self.rows[slot]
-        chain.base = self.chunks + <uint64_t>slot * CYP_UNIT_BYTES
+        chain.base = self.chunk(slot)
         chain.word = opened
         chain.limit = min(size, chain.batch_limit - chain.before)
         chain.max_timestamp = -0x7fffffffffffffff  # each chunk has its own hint
         chain.slot = slot
-        chain.chunk_class = self.pool.chunk_class[slot]
+        chain.chunk_class = self.allocator.chunk_class[slot]
         return HAVE_ROOM
 
     cdef bint close_chain(self, Chain *chain, bint full) noexcept:
@@ -684,15 +684,32 @@ cdef class Arena:
             info.generation = next_generation(info.generation)
             slot_free(&self.rows[slot], info.generation)
             CRASHPOINT(b"outcome.freed")
-            self.pool.free(slot)
+            self.allocator.free(slot)
             slot = following
         self.freed = True
+
+    cdef uint8_t *chunk(self, uint32_t slot) noexcept nogil:
+        """Return the first byte of an allocated chunk, see _alloc_chunk()."""
+        return &self.pool[<Py_ssize_t>slot * CYP_UNIT_BYTES]
+
+    cdef uint32_t _alloc_chunk(self, int chunk_class) noexcept:
+        """Allocate a chunk that lies in the pool. CYP_NONE: no memory is free.
+
+        This is the only check of bounds: who writes to a chunk keeps to its class.
+        """
+        cdef uint32_t slot = self.allocator.alloc(chunk_class)
+        cdef Py_ssize_t end
+        if slot != CYP_NONE:
+            end = <Py_ssize_t>slot * CYP_UNIT_BYTES + class_bytes(self.allocator.chunk_class[slot])
+            if end > self.pool.shape[0]:
+                return CYP_NONE
+        return slot
 
     cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept:
         """Allocate the fewest linked chunks for `size` bytes. Return CYP_NONE and take none if there are too few."""
         cdef uint32_t slot, first = CYP_NONE, last = CYP_NONE
         while size > 0:
-            slot = self.pool.alloc(class_for(size))
+            slot = self._alloc_chunk(class_for(size))
             if slot == CYP_NONE:
                 self.give_back(first)
                 return CYP_NONE
@@ -702,7 +719,7 @@ cdef class Arena:
             else:
                 self.slots[last].next = slot
             last = slot
-            size -= class_bytes(self.pool.chunk_class[slot])
+            size -= class_bytes(self.allocator.chunk_class[slot])
         return first
 
     cdef void give_back(self, uint32_t slot) noexcept:
@@ -711,7 +728,7 @@ cdef class Arena:
         while slot != CYP_NONE:
             following = self.slots[slot].next
             self.slots[slot].next = CYP_NONE
-            self.pool.free(slot)
+            self.allocator.free(slot)
             slot = following
 
     cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept:
@@ -724,8 +741,8 @@ cdef class Arena:
             return
         slot = first
         while slot != CYP_NONE:
-            piece = <uint32_t>min(size, <Py_ssize_t>class_bytes(self.pool.chunk_class[slot]))
-            memcpy(self.chunks + <uint64_t>slot * CYP_UNIT_BYTES, packed, piece)
+            piece = <uint32_t>min(size, <Py_ssize_t>class_bytes(self.allocator.chunk_class[slot]))
+            memcpy(self.chunk(slot), packed, piece)
             slot_packed(&self.rows[slot], self.rows[head].open_seq, raw_bytes, piece, self.slots[slot].next)
             packed += piece
             size -= piece
@@ -778,9 +795,9 @@ cdef int write_alone(
     if status != HAVE_ROOM:
         free(slots)
         return status
-    out.chunks = arena.chunks
+    out.chunks = arena.chunk(0)
     out.slots = slots
-    out.classes = arena.pool.chunk_class
+    out.classes = arena.allocator.chunk_class
     out.room = 0
     scatter_record(&out, record)
     CRASHPOINT(b"append.scattered")
@@ -823,13 +840,13 @@ cdef bint _publish(Arena arena, const uint32_t *slots, Py_ssize_t count, Py_ssiz
     """Store the words of a written chain; that of the open head comes last and commits the batch. False if revoked."""
     cdef Py_ssize_t i
     cdef uint32_t slot, used, generation
-    cdef uint32_t first = class_bytes(arena.pool.chunk_class[slots[0]])
+    cdef uint32_t first = class_bytes(arena.allocator.chunk_class[slots[0]])
     cdef uint64_t flags
     size -= first
     for i in range(1, count):
         slot = slots[i]
         arena.rows[slots[i - 1]].next = arena.slots[slots[i - 1]].next = slot
-        used = <uint32_t>min(size, class_bytes(arena.pool.chunk_class[slot]))
+        used = <uint32_t>min(size, class_bytes(arena.allocator.chunk_class[slot]))
         size -= used
         flags = CYP_WORD_CONT if i + 1 < count else 0
         generation = arena.slots[slot].generation

@@ -130,7 +130,7 @@ cdef bytes _copy_records(Arena arena, uint32_t slot):
     parts = []
     while slot != CYP_NONE:
         parts.append(PyBytes_FromStringAndSize(
-            <char *>arena.chunks + <uint64_t>slot * CYP_UNIT_BYTES, word_bytes(slot_glance(&arena.rows[slot]))
+            <char *>arena.chunk(slot), word_bytes(slot_glance(&arena.rows[slot]))
         ))
         slot = arena.slots[slot].next
     return parts[0] if len(parts) == 1 else b"".join(parts)

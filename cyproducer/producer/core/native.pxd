@@ -19,7 +19,7 @@ cdef class OwnMetrics
 cdef class MetricCounts
 cdef class Topic
 cdef class TopicTable
-cdef class ChunkPool
+cdef class ChunkAllocator
 cdef class Arena
 cdef class Waiter
 cdef class Place
@@ -342,7 +342,7 @@ cdef class TopicTable:
     cdef object _update(self, Topic topic, tuple row)
 
 
-cdef class ChunkPool:
+cdef class ChunkAllocator:
     cdef readonly uint32_t slot_count
     cdef readonly uint64_t free_bytes
     cdef uint32_t block_count
@@ -388,10 +388,10 @@ cdef class Arena:
     cdef uint64_t token
     cdef uint64_t process                   # fork_token() of the process that made it
     cdef Port port
-    cdef ChunkPool pool
+    cdef ChunkAllocator allocator
+    cdef uint8_t[::1] pool                  # the chunks: a view of the region, which keeps its addresses
     cdef SlotInfo *slots
     cdef cyp_slot_row *rows
-    cdef uint8_t *chunks
     cdef const int32_t *sticky
     cdef const uint32_t *control            # control word of the outcomes region
     cdef const uint32_t *sent               # SENT words of the outcomes region, one per slot
@@ -453,6 +453,8 @@ cdef class Arena:
     cdef void _unlist(self, Chain *chain) noexcept
     cdef void release(self, uint32_t slot) noexcept
     cdef Batch remove_pending(self, uint32_t slot)
+    cdef uint8_t *chunk(self, uint32_t slot) noexcept nogil
+    cdef uint32_t _alloc_chunk(self, int chunk_class) noexcept
     cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept
     cdef void give_back(self, uint32_t slot) noexcept
 

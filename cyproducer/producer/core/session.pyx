@@ -65,7 +65,7 @@ cdef class OutcomeReader:
         # release: the texts have been read; pairs with the acquire of the sender, which then reuses their places
         store_release(&arena.port.arena.outcome_head, self.head)
         store_relaxed(
-            &arena.port.arena.bytes_in_use, <uint64_t>arena.geometry.slot_count * CYP_UNIT_BYTES - arena.pool.free_bytes
+            &arena.port.arena.bytes_in_use, <uint64_t>arena.geometry.slot_count * CYP_UNIT_BYTES - arena.allocator.free_bytes
         )
         CRASHPOINT(b"outcome.drained")
         return <int>count
@@ -882,7 +882,7 @@ cdef Batch put_alone(
             missing[0] = NEED_SESSION
             return None
     # Without free memory the record is tried again later, and compressing it now would be wasted.
-    if arena.compress is not None and arena.pool.free_bytes > <uint64_t>(record.key_length + record.value_length):
+    if arena.compress is not None and arena.allocator.free_bytes > <uint64_t>(record.key_length + record.value_length):
         packed = pack_alone(arena, record)
         if not is_alive(arena) or partition >= topic.partition_count:
             missing[0] = NEED_SESSION

@@ -284,13 +284,13 @@ cdef class UnsentBatches:
         while slot != CYP_NONE:
             size = word_bytes(slot_glance(&source.rows[slot]))
             if size:
-                fresh = target.reserve(source.pool.chunk_class[slot], size)
+                fresh = target.reserve(source.allocator.chunk_class[slot], size)
                 if fresh == CYP_NONE:
                     target.give_back(first[0])
                     return False
                 target.slots[fresh].next = CYP_NONE
                 memcpy(
-                    target.chunks + <uint64_t>fresh * CYP_UNIT_BYTES, source.chunks + <uint64_t>slot * CYP_UNIT_BYTES,
+                    target.chunk(fresh), source.chunk(slot),
                     size,
                 )
                 if last == CYP_NONE:

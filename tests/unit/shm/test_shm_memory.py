@@ -1,4 +1,4 @@
-"""Tests the chunk pool against a model, of regions and what they refuse, of the snapshot and the fork token."""
+"""Tests the allocator of chunks against a model, of regions and what they refuse, of the snapshot and the fork token."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cyproducer.host import control_messages
-from cyproducer.producer.core.native import ChunkPool
+from cyproducer.producer.core.native import ChunkAllocator
 from cyproducer.shm.native import Region, SnapshotReader, SnapshotWriter, fork_token, snapshot_bytes
 
 UNITS = 16 * 6
@@ -23,7 +23,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pool = ChunkPool(UNITS)
+        self.pool = ChunkAllocator(UNITS)
         self.held: dict[int, int] = {}
 
     def units(self) -> list[int]:
@@ -68,7 +68,7 @@ TestPool.settings = settings(max_examples=60, stateful_step_count=60, deadline=N
 
 
 def test_the_warmest_chunk_is_used_first():
-    pool = ChunkPool(64)
+    pool = ChunkAllocator(64)
     first, second = pool.allocate(0), pool.allocate(0)
     pool.release(first[0])
     pool.release(second[0])
@@ -118,6 +118,19 @@ def test_a_vacated_region_is_zeros_until_it_goes():
         assert bytes(view) == bytes(8192)
     for _ in range(200):  # of one TiB each: more addresses than there are
         Region.create("cyproducer-vacant", 1 << 40).vacate()
+
+
+def test_a_closed_region_keeps_its_addresses_while_there_is_a_view() -> None:
+    region = Region.create("cyproducer-test", 1 << 16)
+    view = region.memory()[1 << 12 :]
+    view[:4] = b"abcd"
+    region.close()
+    assert region.fd == -1
+    assert bytes(view[:4]) == bytes(4)
+    view.release()
+    region.close()
+    with pytest.raises(ValueError, match="not mapped"):
+        region.memory()
 
 
 def test_a_forked_child_has_another_token_and_no_mapping():
