@@ -65,7 +65,8 @@ cdef class OutcomeReader:
         # release: the texts have been read; pairs with the acquire of the sender, which then reuses their places
         store_release(&arena.port.arena.outcome_head, self.head)
         store_relaxed(
-            &arena.port.arena.bytes_in_use, <uint64_t>arena.geometry.slot_count * CYP_UNIT_BYTES - arena.allocator.free_bytes
+            &arena.port.arena.bytes_in_use,
+            <uint64_t>arena.geometry.slot_count * CYP_UNIT_BYTES - arena.allocator.free_bytes,
         )
         CRASHPOINT(b"outcome.drained")
         return <int>count

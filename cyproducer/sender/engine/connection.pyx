@@ -437,10 +437,10 @@ cdef void _abandon(Core *core, Request *request) noexcept nogil:
         if wire.state != WIRE_IN_FLIGHT or wire.request != request:
             continue  # the response contained its result
         if request.acks == 0 and request.started:
-            give_up(core, wire, ERROR_NETWORK_EXCEPTION)  # at most once: it is not sent again
+            give_up(core, wire, ERROR_NETWORK_EXCEPTION, NULL)  # at most once: it is not sent again
         else:
             back_off(core, wire)
-            retry(core, wire, ERROR_NETWORK_EXCEPTION, request.started)
+            retry(core, wire, ERROR_NETWORK_EXCEPTION, request.started, NULL)
 
 
 cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogil:

@@ -883,14 +883,14 @@ cdef WireBatch *_ready_to_send(Core *core, WireBatch *wire) noexcept nogil:
             note_timer(core, core.now + core.retry_backoff_ns)
             return NULL
         if code == PART_MALFORMED or not stamp(core, wire):
-            reject_changed(core, wire)
+            reject_changed(core, wire, NULL)
             return NULL
         if not exceeds_limit(core, wire):
             return wire
         before = wire.previous
-        code = divide_by_size(core, wire)
+        code = divide_by_size(core, wire, NULL)
         if code == PART_MALFORMED:
-            reject_changed(core, wire)
+            reject_changed(core, wire, NULL)
             return NULL
         if code != PART_DONE:
             return wire  # the broker refuses it, and it is tried again

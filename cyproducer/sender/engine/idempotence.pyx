@@ -269,69 +269,70 @@ cdef void seek_place(WireBatch *wire) noexcept nogil:
     CRASHPOINT(b"epoch.place-sought")
 
 
-cdef void on_state_lost(Core *core, Lane *lane) noexcept nogil:
+cdef void on_state_lost(Core *core, Lane *lane, const Verdict *verdict) noexcept nogil:
     """End the waiting unsure batches as unknown, because the broker has lost the state of the producer."""
     cdef WireBatch *wire = lane.wire_head
     cdef WireBatch *following
     while wire != NULL:
         following = wire.next
         if wire.idempotent and wire.unsure and wire.state == WIRE_WAITING:
-            give_up(core, wire, CODE_OUTCOME_UNKNOWN)
+            give_up(core, wire, CODE_OUTCOME_UNKNOWN, verdict)
         wire = following
 
 
-cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error) noexcept nogil:
+cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error, const Verdict *verdict) noexcept nogil:
     """Act by the table above after the broker refused the producer id, epoch or sequence of the present attempt."""
     cdef Lane *lane = wire.lane
     cdef WireBatch *newest
     cdef WireBatch *before
     if lane.transaction != NULL:
         if wire != lane.wire_head and not wire.unsure:
-            retry(core, wire, error, False)  # an earlier batch must be sent again first
+            retry(core, wire, error, False, verdict)  # an earlier batch must be sent again first
         else:
-            give_up(core, wire, error)  # the transaction is aborted, so nothing must be found out about the log
+            # The transaction is aborted, so nothing must be found out about the log.
+            give_up(core, wire, error, verdict)
         return
     if error == ERROR_UNKNOWN_PRODUCER_ID or is_id_error(error):
         lane.needs_other_id = lane.needs_other_id or (is_id_error(error) and _is_current(lane, wire))
         if wire.unsure:
-            give_up(core, wire, error)
+            give_up(core, wire, error, verdict)
         else:
             demand_epoch(lane)
-            retry(core, wire, error, False)
-        on_state_lost(core, lane)
+            retry(core, wire, error, False, verdict)
+        on_state_lost(core, lane, verdict)
         return
     if wire.fragment:
         if error != ERROR_INVALID_PRODUCER_EPOCH and step_back(lane, wire):
-            retry(core, wire, error, False)
+            retry(core, wire, error, False, verdict)
         else:
-            end_fragment(core, wire, error, 0)
+            end_fragment(core, wire, error, 0, verdict)
         return
     if wire.ahead == AHEAD_SENT:
         if error == ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER:
             # nothing was sent after it: if it were in the log here, the broker would remember it as the last batch
             _exclude(wire)
             if step_back(lane, wire):
-                retry(core, wire, error, False)
+                retry(core, wire, error, False, verdict)
                 return
         wire.ahead = AHEAD_REFUSED
     if wire.unsure:
         newest = newest_unsure(lane)
         if wire.proven or error != ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER:
-            give_up(core, wire, error)
+            give_up(core, wire, error, verdict)
             return
         if newest != wire and not newest.fragment:
             wire.refused = True
             demand_epoch(lane)
-            retry(core, wire, error, False)
+            retry(core, wire, error, False, verdict)
             return
         if newest != wire or not _is_last(lane, wire):
             if not has_place_before(lane, wire):
-                give_up(core, wire, error)
+                give_up(core, wire, error, verdict)
                 return
             demand_epoch(lane)
             seek_place(wire)
             step_back(lane, wire)
-            retry(core, wire, error, False)
+            retry(core, wire, error, False, verdict)
             return
         before = _unsure_before(lane, wire)
         if before != NULL:
@@ -340,7 +341,7 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error) noex
         _exclude(wire)
     if wire == lane.wire_head or lane.bumping:
         demand_epoch(lane)
-    retry(core, wire, error, False)  # otherwise no new epoch yet: an earlier batch must be sent again first
+    retry(core, wire, error, False, verdict)  # otherwise no new epoch yet: an earlier batch must be sent again first
 
 
 cdef inline bint _is_of_epoch(const Lane *lane, const cyp_transaction_place *place) noexcept nogil:
@@ -465,7 +466,7 @@ cdef void _give_up_unsure(Core *core, Lane *lane) noexcept nogil:
     while wire != NULL:
         following = wire.next
         if wire.unsure and wire.idempotent:
-            give_up(core, wire, CODE_OUTCOME_UNKNOWN)
+            give_up(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
         wire = following
 
 
@@ -553,7 +554,9 @@ cdef bint _may_pass_as_duplicate(cyp_identity *identity, uint64_t place, uint32_
     return False
 
 
-cdef void end_fragment(Core *core, WireBatch *wire, int32_t error, uint32_t refused) noexcept nogil:
+cdef void end_fragment(
+    Core *core, WireBatch *wire, int32_t error, uint32_t refused, const Verdict *verdict
+) noexcept nogil:
     """Give up an entry. If it is a fragment, also give up the later fragments of its batch, unless they may succeed.
 
     `refused` is the number of its attempts that are known to be refused. If these are all of its attempts, the entry is
@@ -561,13 +564,13 @@ cdef void end_fragment(Core *core, WireBatch *wire, int32_t error, uint32_t refu
     """
     cdef WireBatch *following = _next_fragment(wire)
     if following != NULL and wire.entry.attempts <= refused:
-        conclude(core, wire, error)
+        conclude(core, wire, error, verdict)
         return
-    give_up(core, wire, error)
+    give_up(core, wire, error, verdict)
     while following != NULL:
         wire = following
         following = _next_fragment(wire)
-        give_up(core, wire, error)
+        give_up(core, wire, error, verdict)
 
 
 cdef WireBatch *_next_fragment(WireBatch *wire) noexcept nogil:
@@ -615,17 +618,16 @@ cdef void refuse_producer_id(Core *core, int32_t error) noexcept nogil:
     cdef FrontEnd *front_end = core.front_ends
     cdef FrontEnd *following
     cdef uint32_t index
-    core.said, core.said_bytes = <const uint8_t *>NOT_SENT, <uint32_t>strlen(NOT_SENT)
+    cdef Verdict verdict = Verdict(NULL, <const uint8_t *>NOT_SENT, <uint32_t>strlen(NOT_SENT), False, 0, NULL)
     while front_end != NULL:
         following = front_end.next  # the front-end leaves the list if it has ended and this was its last batch
         index = 0
         while front_end.idempotent and index < front_end.queue_capacity:
             if front_end.queues[index] != NULL and front_end.queues[index].lane.isolation == isolation \
                     and front_end.transaction == NULL:
-                _fail_queue(core, front_end.queues[index], error)
+                _fail_queue(core, front_end.queues[index], error, &verdict)
             index += 1
         front_end = following
-    core.said_bytes = 0
     untouch(core)
     if isolation:
         core.wants_isolation_id = False
@@ -635,12 +637,12 @@ cdef void refuse_producer_id(Core *core, int32_t error) noexcept nogil:
             push_event(core, EVENT_PRODUCER_ID, 0, 0, 0)  # each response is for one kind of lane
 
 
-cdef void _fail_queue(Core *core, Queue *queue, int32_t error) noexcept nogil:
+cdef void _fail_queue(Core *core, Queue *queue, int32_t error, const Verdict *verdict) noexcept nogil:
     cdef ClientBatch *batch = queue.head
     while batch != NULL:
         if batch.state == BATCH_CLOSED or seal(core, batch):  # otherwise it was malformed and has left the queue
             remove(queue, batch)
-            finish(core, batch, -1, -1, error)
+            finish(core, batch, -1, -1, error, verdict)
         batch = queue.head
 
 
@@ -810,7 +812,7 @@ cdef bint _take_state(Core *core, Node *node, Lane *lane, Cursor *cursor) noexce
         push_event(core, EVENT_STATE_LOST, node.index, 0, lane.index)
         lane.lost_id = lane.producer_id
         lane.lost_epoch = lane.producer_epoch
-        on_state_lost(core, lane)
+        on_state_lost(core, lane, NULL)
     relist(lane)
     return True
 

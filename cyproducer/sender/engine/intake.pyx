@@ -230,6 +230,7 @@ cdef ClientBatch *admit(
 
     `in_takeover`: this is a takeover, so the predecessor may have seen the batch, and sealed it.
     """
+    cdef Verdict verdict
     cdef cyp_slot_row *row = &front_end.rows[slot]
     cdef uint64_t word = slot_peek(row)
     cdef uint32_t id = load_relaxed32(&row.topic)  # each field is read once: the front-end may change it at any time
@@ -244,22 +245,21 @@ cdef ClientBatch *admit(
         _linger_append(core, front_end, batch)
         seal(core, batch)
         if batch.state != BATCH_NONE:
-            finish(core, batch, -1, -1, CODE_UNKNOWN_PARTITION)
+            finish(core, batch, -1, -1, CODE_UNKNOWN_PARTITION, NULL)
         return NULL
     if not topic_id_is_valid(id, core.topics[topic].first, load_relaxed32(&core.topic_rows[topic].generation)):
         report_violation(core, front_end, VIOLATION_TOPIC)
-        finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+        finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
     queue = queue_for(front_end, core.topics[topic].partitions[partition_number])
     if queue == NULL and front_end.transaction != NULL:
         _linger_append(core, front_end, batch)
-        core.said, core.said_bytes = <const uint8_t *>NO_LANE, <uint32_t>strlen(NO_LANE)
         if seal(core, batch):
-            finish(core, batch, -1, -1, CODE_TRANSACTION_ABORTED)
-        core.said_bytes = 0
+            verdict = Verdict(NULL, <const uint8_t *>NO_LANE, <uint32_t>strlen(NO_LANE), False, 0, NULL)
+            finish(core, batch, -1, -1, CODE_TRANSACTION_ABORTED, &verdict)
         return NULL
     if queue == NULL:
-        finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+        finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
     note_use(core, core.topics[topic])
     if core.topics[topic].not_refreshed or (queue.lane.leader == NULL and queue.lane.ring == NULL):
@@ -583,7 +583,7 @@ cdef bint _malformed(Core *core, ClientBatch *batch) noexcept nogil:
     if batch.queue != NULL:
         remove(batch.queue, batch)
     report_violation(core, front_end, VIOLATION_CHAIN)
-    finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+    finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
     return False
 
 

@@ -624,6 +624,17 @@ ctypedef struct Named:
     uint32_t start
 
 
+# Why a batch fails: what a broker's answer says about it, or this sender. It is passed down to where outcomes are
+# written. The texts are not copies. Batches that end along the way, for another reason, get none of this.
+ctypedef struct Verdict:
+    WireBatch *wire                 # that it is about; NULL: it is about batches that are in no wire batch
+    const uint8_t *text
+    uint32_t text_bytes             # 0: there is none
+    bint by_broker                  # it is the message of a broker, and not of this sender
+    uint32_t named_count            # more than NAMED_MAX: it is not known which
+    Named *named                    # records of `wire`, ascending
+
+
 ctypedef struct Core:
     int epoll_fd
     uint64_t now
@@ -638,13 +649,7 @@ ctypedef struct Core:
     uint8_t acks_seen               # bit 0: a front-end has acks=0, bit 1: acks=1, bit 2: acks=all
     char client_id[256]
     int16_t client_id_bytes
-    # the reason of the error that is being handled, and the batch that it is about; not a copy
-    WireBatch *judged               # NULL: batches that are in no wire batch
-    const uint8_t *said
-    uint32_t said_bytes             # 0: there is none
-    bint said_by_broker             # it is the message of a broker, and not of this sender
-    Named *named                    # NAMED_MAX records of that batch, or more of them: it is not known which
-    uint32_t named_count
+    Named *named                    # memory for those of a Verdict: NAMED_MAX
     # the newer leaders in the response that is being handled
     LeaderHint *hints
     uint32_t hint_count

@@ -110,11 +110,11 @@ cdef object sort_by_age(Core *core, FrontEnd *front_end):
     free(batches)
 
 
-cdef void report(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
+cdef void report(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
     """Publish the RESULT of an assigned batch with an error. Its chunks are still in use, so RELEASE follows later."""
     age_unlink(batch.front_end, batch)
     _note_failure(core, batch, error, batch.count - min(batch.settled, batch.count))
-    _publish_result(core, batch, error)
+    _publish_result(core, batch, error, verdict)
 
 
 cdef void report_written(Core *core, WireBatch *wire) noexcept nogil:
@@ -125,15 +125,15 @@ cdef void report_written(Core *core, WireBatch *wire) noexcept nogil:
     cdef uint32_t row = wire.entry.contributors
     while row != CYP_NONE:
         if core.contributor_batches[row] != NULL and not core.contributor_batches[row].reported:
-            _publish_result(core, core.contributor_batches[row], 0)
+            _publish_result(core, core.contributor_batches[row], 0, NULL)
         row = core.contributors[row].next
 
 
-cdef void _publish_result(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
+cdef void _publish_result(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
     cdef WireBatch *wire = batch.wire
     cdef WireBatch *following
     batch.reported = True
-    _push(core, batch, CYP_OUTCOME_RESULT, -1, -1, error)
+    _push(core, batch, CYP_OUTCOME_RESULT, -1, -1, error, verdict)
     CRASHPOINT(b"expire.reported")
     # after the outcome: a successor of a sender that was killed in between finds the outcome in the ring
     if not batch.split:
@@ -161,7 +161,9 @@ cdef WireBatch *next_part(Core *core, ClientBatch *batch, WireBatch *after) noex
     return wire
 
 
-cdef void settle_part(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
+cdef void settle_part(
+    Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time, const Verdict *verdict
+) noexcept nogil:
     """Store the result of a RESOLVED partial wire batch. Complete its batch if that was the last part."""
     cdef cyp_entry *entry = wire.entry
     cdef uint32_t row = entry.contributors
@@ -184,18 +186,20 @@ cdef void settle_part(Core *core, WireBatch *wire, int64_t base_offset, int64_t 
         extent.base_offset = base_offset + core.contributors[row].first if base_offset >= 0 else -1
         extent.text = 0
         filled = fill_extent(batch, &extent)
-        if filled != NULL and entry.error and (core.judged == wire or entry.flags & CYP_ENTRY_REFUSED):
-            filled.text = _put_text(core, batch, extent.first, UINT64_MAX)
+        if filled != NULL and entry.error and verdict != NULL and (
+            verdict.wire == wire or entry.flags & CYP_ENTRY_REFUSED
+        ):
+            filled.text = _put_text(core, batch, extent.first, UINT64_MAX, verdict)
         core.contributor_batches[row] = NULL
         row = core.contributors[row].next
     batch.parts -= 1
     if batch.parts == 0:
         end_promise(batch)
-        finish(core, batch, -1, -1, 0 if batch.settled == batch.count else CODE_OUTCOME_UNKNOWN)
+        finish(core, batch, -1, -1, 0 if batch.settled == batch.count else CODE_OUTCOME_UNKNOWN, verdict)
 
 
 cdef void finish(
-    Core *core, ClientBatch *batch, int64_t base_offset, int64_t append_time, int32_t error
+    Core *core, ClientBatch *batch, int64_t base_offset, int64_t append_time, int32_t error, const Verdict *verdict
 ) noexcept nogil:
     """Complete the batch and release its chunks. `base_offset` is the offset of its first record, -1 if unknown."""
     cdef FrontEnd *front_end = batch.front_end
@@ -214,7 +218,7 @@ cdef void finish(
         CYP_OUTCOME_RELEASE if batch.reported else CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE,
         base_offset,
         append_time,
-        error,
+        error, verdict,
     )
     # after the outcome: otherwise the front-end of a sender that was killed in between would get no outcome
     if row_is_written(front_end, slot):
@@ -254,7 +258,8 @@ cdef void _note_published(FrontEnd *front_end, const cyp_outcome *outcome) noexc
 
 
 cdef void _push(
-    Core *core, ClientBatch *batch, uint32_t flags, int64_t base_offset, int64_t append_time, int32_t error
+    Core *core, ClientBatch *batch, uint32_t flags, int64_t base_offset, int64_t append_time, int32_t error,
+    const Verdict *verdict
 ) noexcept nogil:
     cdef FrontEnd *front_end = batch.front_end
     cdef cyp_outcome outcome
@@ -271,8 +276,8 @@ cdef void _push(
     outcome.cause = _cause(core, batch, error)
     outcome.text = 0
     outcome.extents = 0
-    if error and batch.wire == core.judged:
-        outcome.text = _put_text(core, batch, 0, front_end.outcome_tail + 1)
+    if error and verdict != NULL and batch.wire == verdict.wire:
+        outcome.text = _put_text(core, batch, 0, front_end.outcome_tail + 1, verdict)
     if flags & CYP_OUTCOME_RESULT and batch.extents:
         outcome.extents = batch.extents
         extents_are_published(batch, front_end.outcome_tail + 1)
@@ -309,23 +314,27 @@ cdef int32_t _cause(Core *core, ClientBatch *batch, int32_t error) noexcept nogi
     return cause if cause != error else 0
 
 
-cdef uint32_t _put_text(Core *core, ClientBatch *batch, uint32_t start, uint64_t until) noexcept nogil:
+cdef uint32_t _put_text(
+    Core *core, ClientBatch *batch, uint32_t start, uint64_t until, const Verdict *verdict
+) noexcept nogil:
     """Copy the reason of an error to the next text place, so that an outcome can refer to it. Return the place + 1.
 
-    That is the message for record `start` of the batch, or else the one for core.judged. The place is reused when the
+    That is the message for record `start` of the batch, or else that of the verdict. The place is reused when the
     front-end has read the outcomes before `until`. Return 0 if there is no message, or if the front-end has not yet
     read the outcome that refers to the next place. The front-end itself says how far it has read. If that is wrong,
     only its own texts are spoiled.
     """
     cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t place = front_end.text_place
-    cdef const uint8_t *said = core.said
-    cdef uint32_t begin = BROKER_SAYS_BYTES if core.said_by_broker else 0
-    cdef uint32_t size = core.said_bytes, index
+    cdef const uint8_t *reason = verdict.text
+    cdef uint32_t begin = BROKER_SAYS_BYTES if verdict.by_broker else 0
+    cdef uint32_t size = verdict.text_bytes, index
     cdef cyp_text *text = &front_end.outcomes_header.texts[place]
-    for index in range(min(core.named_count, <uint32_t>NAMED_MAX)):
-        if core.named[index].batch == batch and core.named[index].start == start and core.named[index].text_bytes:
-            said, size = core.named[index].text, core.named[index].text_bytes
+    cdef const Named *named
+    for index in range(min(verdict.named_count, <uint32_t>NAMED_MAX)):
+        named = &verdict.named[index]
+        if named.batch == batch and named.start == start and named.text_bytes:
+            reason, size = named.text, named.text_bytes
             break
     if size == 0:
         return 0
@@ -334,7 +343,7 @@ cdef uint32_t _put_text(Core *core, ClientBatch *batch, uint32_t start, uint64_t
         return 0
     text.bytes = size
     memcpy(text.text, BROKER_SAYS, begin)
-    memcpy(text.text + begin, said, size - begin)
+    memcpy(text.text + begin, reason, size - begin)
     front_end.text_until[place] = until
     front_end.text_place = (place + 1) % <uint32_t>CYP_TEXTS
     return place + 1

@@ -444,7 +444,7 @@ cdef void _enter_parts(Core *core, WireBatch *wire, ClientBatch *batch, uint32_t
     batch.wire = NULL
 
 
-cdef void begin_parts(Core *core, WireBatch *wire) noexcept nogil:
+cdef void begin_parts(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:
     """Let the prepared parts of a SPLIT wire batch begin: those that the broker has refused end at once."""
     cdef WireBatch *part = wire.previous
     cdef WireBatch *before
@@ -453,19 +453,19 @@ cdef void begin_parts(Core *core, WireBatch *wire) noexcept nogil:
         if part.entry.flags & CYP_ENTRY_REFUSED:
             entry_resolve(part.entry, part.entry.error, -1, -1)
             CRASHPOINT(b"parts.refused")
-            publish_resolved(core, part)
+            publish_resolved(core, part, verdict)
         else:
             entry_enter(part.entry, CYP_ENTRY_ASSIGNED)
             CRASHPOINT(b"parts.assigned")
         part = before
 
 
-cdef void _commit(Core *core, WireBatch *wire) noexcept nogil:
+cdef void _commit(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:
     """Replace a wire batch by its prepared parts."""
     wire.entry.error = 0
     entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor sees the parts instead
     CRASHPOINT(b"parts.committed")
-    begin_parts(core, wire)
+    begin_parts(core, wire, verdict)
     leave(core, wire)
 
 
@@ -542,7 +542,7 @@ cdef uint32_t _measure(WireBatch *wire, uint32_t most, uint32_t *counts, uint32_
     return parts
 
 
-cdef PartCode divide_by_size(Core *core, WireBatch *wire) noexcept nogil:
+cdef PartCode divide_by_size(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:
     """Replace a wire batch that is too large by parts. may_divide() must be true."""
     cdef uint32_t[PARTS_MAX] counts, sizes
     cdef uint32_t parts = 0, index, room, first = 0
@@ -568,14 +568,16 @@ cdef PartCode divide_by_size(Core *core, WireBatch *wire) noexcept nogil:
         first += counts[index]
     count_split(core, wire)
     _enter_parts(core, wire, batch, parts)
-    _commit(core, wire)
+    _commit(core, wire, verdict)
     return PART_DONE
 
 
 # ---------------------------------------------------------------- named records
 
 
-cdef bint prepare_named(Core *core, WireBatch *wire, uint32_t row, uint32_t begin, int32_t error) noexcept nogil:
+cdef bint prepare_named(
+    Core *core, WireBatch *wire, uint32_t row, uint32_t begin, int32_t error, const Verdict *verdict
+) noexcept nogil:
     """Prepare two parts for the records of a batch: those that the broker has named, and the others.
 
     `row` is the batch's contributor in a merged wire batch, and else the first contributor. The sequences of the others
@@ -586,26 +588,28 @@ cdef bint prepare_named(Core *core, WireBatch *wire, uint32_t row, uint32_t begi
     cdef ClientBatch *batch = core.contributor_batches[row]
     cdef uint32_t low = 0 if wire.body == NULL else core.contributors[row].first
     cdef uint32_t high = wire.entry.count if wire.body == NULL else low + core.contributors[row].count
-    return _prepare_named(core, wire, batch, low, high, begin, error)
+    return _prepare_named(core, wire, batch, low, high, begin, error, verdict)
 
 
 cdef bint _prepare_named(
-    Core *core, WireBatch *wire, ClientBatch *batch, uint32_t low, uint32_t high, uint32_t place, int32_t error
+    Core *core, WireBatch *wire, ClientBatch *batch, uint32_t low, uint32_t high, uint32_t place, int32_t error,
+    const Verdict *verdict
 ) noexcept nogil:
     """Prepare the parts for the records `low` .. `high - 1` of `wire`, which are all records of the batch in it."""
     cdef uint32_t begin = 0, end, index, rows, record
     cdef WireBatch *rest
     cdef WireBatch *named
-    if core.named_count > NAMED_MAX:
+    cdef bint apart
+    if verdict.named_count > NAMED_MAX:
         return False  # it is not known which
-    while begin < core.named_count and core.named[begin].record < low:
+    while begin < verdict.named_count and verdict.named[begin].record < low:
         begin += 1
     end = begin
-    while end < core.named_count and core.named[end].record < high:
+    while end < verdict.named_count and verdict.named[end].record < high:
         end += 1
     for index in range(begin, end):
-        core.named[index].batch = batch
-        core.named[index].start = _start_of(core, wire, core.named[index].record)
+        verdict.named[index].batch = batch
+        verdict.named[index].start = _start_of(core, wire, verdict.named[index].record)
     if high - low == 1:
         return False
     rows = 2 * (end - begin) + 1 + (wire.contributor_count if wire.partial else 1)
@@ -619,8 +623,8 @@ cdef bint _prepare_named(
             rest.entry.base_sequence += place
         record = low
         for index in range(begin, end):
-            _add_part_records(core, rest, wire, record, core.named[index].record - record, False)
-            record = core.named[index].record + 1
+            _add_part_records(core, rest, wire, record, verdict.named[index].record - record, False)
+            record = verdict.named[index].record + 1
         _add_part_records(core, rest, wire, record, high - record, False)
         _prepare_part(core, rest, wire, batch, wire.entry.length if wire.body == NULL else batch.bytes)
         if wire.state == WIRE_IN_FLIGHT:
@@ -629,16 +633,17 @@ cdef bint _prepare_named(
     named.entry.flags = CYP_ENTRY_PARTIAL | CYP_ENTRY_REFUSED
     named.entry.error = error
     for index in range(begin, end):
-        _add_part_records(core, named, wire, core.named[index].record, 1, index > begin and not _same_text(core, index))
+        apart = index > begin and not _same_text(verdict, index)
+        _add_part_records(core, named, wire, verdict.named[index].record, 1, apart)
     _prepare_part(core, named, wire, batch, 0)
     _enter_parts(core, wire, batch, 2 if high - low > end - begin else 1)
     return True
 
 
-cdef bint _same_text(const Core *core, uint32_t index) noexcept nogil:
+cdef bint _same_text(const Verdict *verdict, uint32_t index) noexcept nogil:
     """Return whether the broker says the same about this named record as about the one before."""
-    cdef const Named *before = &core.named[index - 1]
-    cdef const Named *named = &core.named[index]
+    cdef const Named *before = &verdict.named[index - 1]
+    cdef const Named *named = &verdict.named[index]
     return before.text_bytes == named.text_bytes \
         and (named.text_bytes == 0 or memcmp(before.text, named.text, named.text_bytes) == 0)
 
@@ -651,9 +656,9 @@ cdef uint32_t _start_of(const Core *core, const WireBatch *wire, uint32_t record
     return core.contributors[row].start + record - core.contributors[row].first
 
 
-cdef PartCode divide_named(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
+cdef PartCode divide_named(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
     """End the records that the broker has named with `error`, and let the others of one batch be sent again."""
-    if not prepare_named(core, wire, wire.entry.contributors, 0, error):
+    if not prepare_named(core, wire, wire.entry.contributors, 0, error, verdict):
         return PART_REFUSED
-    _commit(core, wire)
+    _commit(core, wire, verdict)
     return PART_DONE

@@ -556,7 +556,7 @@ cdef bint on_produce_response(
     for index in range(request.wire_count):
         if _is_awaited(request, request.wires[index]):  # the response does not contain it
             back_off(core, request.wires[index])
-            retry(core, request.wires[index], ERROR_NETWORK_EXCEPTION, True)
+            retry(core, request.wires[index], ERROR_NETWORK_EXCEPTION, True, NULL)
     return True
 
 
@@ -578,7 +578,7 @@ cdef void _take_partition(
     cdef WireBatch *wire = _find(request, number, name, name_length)
     cdef bint naming = wire != NULL and _is_definite(wire, error)
     cdef LeaderHint leader
-    core.named_count = 0
+    cdef Verdict verdict = Verdict(wire, NULL, 0, True, 0, core.named)
     if request.version >= LOG_START_FROM:
         get_int(cursor, 8)
     if request.version >= RECORD_ERRORS_FROM:
@@ -587,7 +587,7 @@ cdef void _take_partition(
             record = <uint32_t>get_int(cursor, 4)
             text = get_text(cursor, flexible, &length)
             if naming and not cursor.bad:
-                note_named(core, wire, record, text, length)
+                note_named(core, &verdict, record, text, length)
             if message_bytes == 0:
                 message, message_bytes = text, length
             if flexible:
@@ -596,7 +596,7 @@ cdef void _take_partition(
         # If all records are refused, the first one's message says more than that of the whole batch. In a merged batch
         # the latter may be about records of other front-ends.
         if length and (
-            message_bytes == 0 or wire != NULL and wire.body == NULL and core.named_count != wire.entry.count
+            message_bytes == 0 or wire != NULL and wire.body == NULL and verdict.named_count != wire.entry.count
         ):
             message, message_bytes = text, length
     leader.leader_epoch = -1
@@ -609,10 +609,8 @@ cdef void _take_partition(
             unmark_all(core, wire)
     elif wire != NULL:
         note_leader(core, wire.lane, error, &leader)
-        core.judged, core.said, core.said_bytes, core.said_by_broker = wire, message, message_bytes, True
-        _handle_result(core, wire, error, base_offset, append_time)
-        core.judged, core.said_bytes, core.said_by_broker = NULL, 0, False
-        core.named_count = 0
+        verdict.text, verdict.text_bytes = message, message_bytes
+        _handle_result(core, wire, error, base_offset, append_time, &verdict)
 
 
 cdef WireBatch *_find(Request *request, int32_t number, const uint8_t *name, uint32_t name_length) noexcept nogil:
@@ -640,25 +638,25 @@ cdef inline bint _is_topic(
 
 
 cdef void _handle_result(
-    Core *core, WireBatch *wire, int16_t error, int64_t base_offset, int64_t append_time
+    Core *core, WireBatch *wire, int16_t error, int64_t base_offset, int64_t append_time, const Verdict *verdict
 ) noexcept nogil:
     if error == 0:
         _acknowledge(core, wire, base_offset if wire.acks else -1, append_time if wire.acks else -1)
     elif error == ERROR_DUPLICATE_SEQUENCE_NUMBER:
         _acknowledge(core, wire, -1, -1)  # an earlier attempt appended it; the broker does not remember the offset
     elif error == ERROR_CORRUPT_MESSAGE:
-        _handle_corrupt(core, wire)
+        _handle_corrupt(core, wire, verdict)
     elif is_retriable(error):
         if is_stale_metadata(error):
             core.refresh_wanted = True
         back_off(core, wire)
-        retry(core, wire, error, wire.acks < 0 and is_appended_maybe(error))
+        retry(core, wire, error, wire.acks < 0 and is_appended_maybe(error), verdict)
     elif is_sequence_error(wire, error):
         if wire.entry.base_sequence == 0:
             back_off(core, wire)  # nothing can be missing before the first batch of an epoch
-        handle_sequence_error(core, wire, error)
+        handle_sequence_error(core, wire, error, verdict)
     else:
-        fail(core, wire, error)
+        fail(core, wire, error, verdict)
 
 
 cdef void _acknowledge(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
@@ -672,18 +670,18 @@ cdef void _acknowledge(Core *core, WireBatch *wire, int64_t base_offset, int64_t
     complete_proven(core, lane)
 
 
-cdef void _handle_corrupt(Core *core, WireBatch *wire) noexcept nogil:
+cdef void _handle_corrupt(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:
     """Handle CORRUPT_MESSAGE, which Kafka retries.
 
     Brokers before 2.4 also send it for a null key in a compacted topic.
     """
     if not verify(core, wire):
-        reject_changed(core, wire)
+        reject_changed(core, wire, verdict)
     elif wire.corrupt > CORRUPT_MAX or wire.acks == 0:
-        fail(core, wire, ERROR_CORRUPT_MESSAGE)
+        fail(core, wire, ERROR_CORRUPT_MESSAGE, verdict)
     else:
         back_off(core, wire)
-        retry(core, wire, ERROR_CORRUPT_MESSAGE, False)
+        retry(core, wire, ERROR_CORRUPT_MESSAGE, False, verdict)
 
 
 cdef inline bint _is_definite(WireBatch *wire, int16_t error) noexcept nogil:

@@ -241,7 +241,7 @@ cdef object restore_work(Core *core):
             restore_slots(core, owners.front_ends[index])
         for index in range(core.lane_count):
             if core.lanes[index] != NULL:
-                drop_hopeless(core, core.lanes[index])
+                drop_hopeless(core, core.lanes[index], NULL)
         for index in range(owners.count):
             _release_guard(core, owners.front_ends[index])
     finally:
@@ -411,9 +411,9 @@ cdef void _restore_entries(Core *core, Owners *owners, Ranked *ranked, uint32_t 
 cdef void _end_restored(Core *core, WireBatch *wire) noexcept nogil:
     """Publish the result of a RESOLVED entry. Give up one that cannot be sent again."""
     if wire.entry.state == CYP_ENTRY_RESOLVED:
-        publish_resolved(core, wire)
+        publish_resolved(core, wire, NULL)
     elif not _can_go_on(core, wire):
-        give_up(core, wire, CODE_OUTCOME_UNKNOWN)
+        give_up(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
 
 
 cdef bint _can_go_on(Core *core, WireBatch *wire) noexcept nogil:
@@ -510,7 +510,7 @@ cdef void _settle_split(Core *core, Owners *owners, WireBatch *wire) noexcept no
         if front_end != NULL and (wire.unsure or wire.entry.error or _is_reported(front_end, contributor)):
             core.contributor_batches[row] = _restore_batch(core, front_end, wire, contributor)
             error = CODE_OUTCOME_UNKNOWN if wire.unsure or wire.entry.error == 0 else wire.entry.error
-            let_go(core, row, -1, -1, error)
+            let_go(core, row, -1, -1, error, NULL)
         row = contributor.next
 
 
@@ -555,7 +555,7 @@ cdef ClientBatch *_restore_batch(
     batch.queue = _queue_in(front_end, wire.lane)
     if batch.queue == NULL or not _is_as_assigned(wire, contributor, batch):
         report_violation(core, front_end, VIOLATION_CHANGED)
-        finish(core, batch, -1, -1, CODE_INVALID_BATCH)
+        finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
     batch.state = BATCH_ASSIGNED
     batch.wire = wire

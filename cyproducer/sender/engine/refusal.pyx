@@ -84,24 +84,25 @@ def flags_of(int32_t error):
 
 
 cdef void note_named(
-    Core *core, WireBatch *wire, uint32_t record, const uint8_t *text, uint32_t text_bytes
+    Core *core, Verdict *verdict, uint32_t record, const uint8_t *text, uint32_t text_bytes
 ) noexcept nogil:
     """Note a record that the broker names in a refused batch, and mark its contributor if the batch is merged.
 
     The caller calls fail() next.
     """
-    cdef uint32_t row = wire.entry.contributors, at = core.named_count, index
-    while 0 < at <= NAMED_MAX and core.named[at - 1].record > record:  # brokers name them in order
+    cdef WireBatch *wire = verdict.wire
+    cdef uint32_t row = wire.entry.contributors, at = verdict.named_count, index
+    while 0 < at <= NAMED_MAX and verdict.named[at - 1].record > record:  # brokers name them in order
         at -= 1
-    if at and at <= NAMED_MAX and core.named[at - 1].record == record:
+    if at and at <= NAMED_MAX and verdict.named[at - 1].record == record:
         return  # it is named twice
-    if record < wire.entry.count and core.named_count < NAMED_MAX:
-        for index in range(core.named_count, at, -1):
-            core.named[index] = core.named[index - 1]
-        core.named[at] = Named(record, text_bytes, text, NULL, 0)
-        core.named_count += 1
+    if record < wire.entry.count and verdict.named_count < NAMED_MAX:
+        for index in range(verdict.named_count, at, -1):
+            verdict.named[index] = verdict.named[index - 1]
+        verdict.named[at] = Named(record, text_bytes, text, NULL, 0)
+        verdict.named_count += 1
     elif record < wire.entry.count:
-        core.named_count = NAMED_MAX + 1  # too many: it is not known which
+        verdict.named_count = NAMED_MAX + 1  # too many: it is not known which
     if wire.body == NULL:
         return
     wire.record_named = True
@@ -113,45 +114,45 @@ cdef void note_named(
         row = core.contributors[row].next
 
 
-cdef void fail(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
+cdef void fail(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
     """Handle a definite error of the present attempt: the broker refuses the records."""
     cdef Lane *lane = wire.lane
     cdef bint done
     note_cause(wire, error)
     if wire.unsure and wire.proven:
         unmark_all(core, wire)
-        give_up(core, wire, error)  # it is in the log: the broker checks records before it checks sequences
+        give_up(core, wire, error, verdict)  # it is in the log: the broker checks records before it checks sequences
         return
     if not wire.unsure:
         entry_sure(wire.entry)  # for a successor, in case this sender dies during the steps below
     if _is_too_large(error):
         note_too_large(core, wire)
     if lane.transaction != NULL and (not _is_too_large(error) or place_of(lane.transaction).failed):
-        give_up(core, wire, error)  # as in Kafka, a record that is refused fails the transaction
+        give_up(core, wire, error, verdict)  # as in Kafka, a record that is refused fails the transaction
         return
-    if may_divide(core, wire) and _divide(core, wire, error):
+    if may_divide(core, wire) and _divide(core, wire, error, verdict):
         return
     if wire.body == NULL or wire.unreported == 0:
         if wire.body == NULL and is_content(error):
             isolate_queue(core, core.contributor_batches[wire.entry.contributors].queue)
-        end_fragment(core, wire, error, 1)
+        end_fragment(core, wire, error, 1, verdict)
         return
     if _is_too_large(error):
         lane.merge_max = wire.entry.length // 2
     _mark_isolated(core, wire)
     if wire.unsure and not wire.record_named and not wire.idempotent:
-        give_up(core, wire, error)
+        give_up(core, wire, error, verdict)
         return
     if wire.idempotent:
         demand_epoch(lane)
-    done = _remove_marked(core, wire, error) if wire.record_named else _split(core, wire)
+    done = _remove_marked(core, wire, error, verdict) if wire.record_named else _split(core, wire, verdict)
     if not done:  # no free entries to replace it: it is sent again later and refused once more
         unmark_all(core, wire)
         back_off(core, wire)
         wait(core, wire)
 
 
-cdef bint _divide(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
+cdef bint _divide(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
     """Split a refused batch of one front-end if it is too large, or if the broker names records. Return whether it is.
 
     Without entries or memory for the parts it is sent again later and refused once more.
@@ -159,19 +160,19 @@ cdef bint _divide(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
     cdef PartCode code
     if _is_too_large(error):
         wire.retried = True
-        code = divide_by_size(core, wire)
+        code = divide_by_size(core, wire, verdict)
         if code == PART_NO_ROOM:
             back_off(core, wire)
             wait(core, wire)
         elif code == PART_MALFORMED:
-            reject_changed(core, wire)
+            reject_changed(core, wire, verdict)
         return code != PART_REFUSED
-    if core.named_count == 0 or not _may_send_rest(wire):
+    if verdict == NULL or verdict.named_count == 0 or not _may_send_rest(wire):
         return False
     isolate_queue(core, core.contributor_batches[wire.entry.contributors].queue)
     if wire.idempotent:
         demand_epoch(wire.lane)
-    return divide_named(core, wire, error) == PART_DONE
+    return divide_named(core, wire, error, verdict) == PART_DONE
 
 
 cdef inline bint _is_too_large(int32_t error) noexcept nogil:
@@ -184,7 +185,7 @@ cdef inline bint _may_send_rest(const WireBatch *wire) noexcept nogil:
     return not wire.unsure and wire.acks != 0 and wire.retries > 0
 
 
-cdef bint withdraw(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
+cdef bint withdraw(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
     """Take a batch out of a merged batch that is in no log and waits to be sent.
 
     The batch ends with `error`. The others stay in the same place, and a new epoch closes the gap. Return False if
@@ -195,7 +196,7 @@ cdef bint withdraw(Core *core, ClientBatch *batch, int32_t error) noexcept nogil
     batch.to_withdraw = True
     if wire.idempotent:
         demand_epoch(wire.lane)
-    if _remove_marked(core, wire, error):
+    if _remove_marked(core, wire, error, verdict):
         return True
     batch.to_withdraw = False
     return False
@@ -209,7 +210,7 @@ cdef void _mark_isolated(Core *core, WireBatch *wire) noexcept nogil:
         row = core.contributors[row].next
 
 
-cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
+cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
     """Replace a wire batch by a smaller one without the marked batches. Return False without a free entry for it.
 
     A marked batch ends with `error`, or as unknown if an attempt was unsure. If `error` is 0, a marked batch without
@@ -230,11 +231,11 @@ cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error) noexcept no
                 (count > 1 and core.free_body_count == 0):
             return False
         _prepare_wire(core, wire, staying, count, 0)
-    if _prepare_marked(core, wire, records, error) or count:
+    if _prepare_marked(core, wire, records, error, verdict) or count:
         wire.entry.error = error  # a successor ends the batches that are in no part with it; 0: it queues them
         entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor continues with the smaller batches
         CRASHPOINT(b"split.shed")
-        begin_parts(core, wire)
+        begin_parts(core, wire, verdict)
     elif error:
         # a successor reports the same outcome
         entry_resolve(wire.entry, CODE_OUTCOME_UNKNOWN if wire.unsure else error, -1, -1)
@@ -248,13 +249,15 @@ cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error) noexcept no
                 core.contributor_batches[row] = NULL
                 put_back(batch)
             else:
-                let_go(core, row, -1, -1, CODE_OUTCOME_UNKNOWN if wire.unsure or error == 0 else error)
+                let_go(core, row, -1, -1, CODE_OUTCOME_UNKNOWN if wire.unsure or error == 0 else error, verdict)
         row = core.contributors[row].next
     leave(core, wire)
     return True
 
 
-cdef bint _prepare_marked(Core *core, WireBatch *wire, uint32_t begin, int32_t error) noexcept nogil:
+cdef bint _prepare_marked(
+    Core *core, WireBatch *wire, uint32_t begin, int32_t error, const Verdict *verdict
+) noexcept nogil:
     """Prepare parts for the marked batches with records that the broker has named. Return whether there are any.
 
     Their sequences begin `begin` after that of `wire`.
@@ -262,13 +265,13 @@ cdef bint _prepare_marked(Core *core, WireBatch *wire, uint32_t begin, int32_t e
     cdef uint32_t row = wire.entry.contributors, following
     cdef ClientBatch *batch
     cdef bint some = False
-    if error == 0 or core.judged != wire or not _may_send_rest(wire):
+    if error == 0 or verdict == NULL or verdict.wire != wire or not _may_send_rest(wire):
         return False
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         following = core.contributors[row].next
         if batch != NULL and batch.to_withdraw and not batch.reported \
-                and prepare_named(core, wire, row, begin, error):
+                and prepare_named(core, wire, row, begin, error, verdict):
             some = True
             begin += core.contributors[row].count
         row = following
@@ -348,7 +351,7 @@ cdef const uint8_t *_after_records(const uint8_t *at, const uint8_t *end, uint32
     return at
 
 
-cdef bint _split(Core *core, WireBatch *wire) noexcept nogil:
+cdef bint _split(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:
     """Replace the merged batch by one entry for each contributor. Return False without free entries for them.
 
     The parts get their sequences in the new epoch. If an earlier attempt of the merged batch may be in the log, they
@@ -376,17 +379,17 @@ cdef bint _split(Core *core, WireBatch *wire) noexcept nogil:
         part = part.previous
         entry_enter(part.entry, CYP_ENTRY_ASSIGNED)
         CRASHPOINT(b"split.part-assigned")
-    release_reported(core, wire)
+    release_reported(core, wire, verdict)
     leave(core, wire)
     return True
 
 
-cdef void release_reported(Core *core, WireBatch *wire) noexcept nogil:
+cdef void release_reported(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:
     """Release the chunks of the contributors of a SPLIT entry that have their result already."""
     cdef uint32_t row = wire.entry.contributors
     while row != CYP_NONE:
         if core.contributor_batches[row] != NULL and not is_aging(core.contributor_batches[row]):
-            let_go(core, row, -1, -1, CODE_OUTCOME_UNKNOWN)
+            let_go(core, row, -1, -1, CODE_OUTCOME_UNKNOWN, verdict)
         row = core.contributors[row].next
 
 
@@ -417,7 +420,7 @@ cdef void withdraw_marked(Core *core, Lane *lane) noexcept nogil:
                 core.contributor_batches[row].to_withdraw = True
                 some = True
             row = core.contributors[row].next
-        if some and not _remove_marked(core, wire, 0):
+        if some and not _remove_marked(core, wire, 0, NULL):
             unmark_all(core, wire)
         wire = before
 
@@ -461,13 +464,13 @@ cdef bint verify(Core *core, WireBatch *wire) noexcept nogil:
     return crc32c(0, wire.copy, wire.entry.length) == wire.entry.crc
 
 
-cdef void reject_changed(Core *core, WireBatch *wire) noexcept nogil:
+cdef void reject_changed(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:
     """End a batch whose only contributor committed malformed records or changed them, and report its violation."""
     cdef ClientBatch *batch = core.contributor_batches[wire.entry.contributors]
     if not batch.front_end.detached:
         report_violation(core, batch.front_end, VIOLATION_CHANGED if wire.stamped else VIOLATION_CHAIN)
     isolate_queue(core, batch.queue)
-    end_fragment(core, wire, CODE_INVALID_BATCH, 0)
+    end_fragment(core, wire, CODE_INVALID_BATCH, 0, verdict)
 
 
 # ------------------------------------------------------------ isolation
@@ -642,16 +645,16 @@ cdef void _fail(Core *core, WireBatch *wire) noexcept nogil:
     cdef ClientBatch *batch
     if wire.partial:
         wire.unsure = True  # the attempt had begun
-        give_up(core, wire, CODE_REQUEST_TOO_LARGE)
+        give_up(core, wire, CODE_REQUEST_TOO_LARGE, NULL)
         return
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         row = core.contributors[row].next
         if batch != NULL and not batch.reported:
-            report(core, batch, CODE_REQUEST_TOO_LARGE)
+            report(core, batch, CODE_REQUEST_TOO_LARGE, NULL)
             wire.unreported -= 1
     wire.unsure = True  # the attempt had begun
-    give_up(core, wire, CODE_OUTCOME_UNKNOWN)
+    give_up(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
 
 
 # ------------------------------------------------------------ expiry
@@ -677,18 +680,18 @@ cdef void expire(Core *core, FrontEnd *front_end) noexcept nogil:
 cdef void _expire_with_reason(Core *core, ClientBatch *batch) noexcept nogil:
     """Let the outcome tell why the broker that the batch waited for cannot be used, if that is so."""
     cdef Node *node = first_connection(batch.queue.lane.leader) if batch.queue != NULL else NULL
+    cdef Verdict verdict = Verdict(batch.wire, NULL, 0, False, 0, NULL)
     if node != NULL and (node.state != CONNECTION_READY or node.muted_until_ns > core.now):
-        core.judged, core.said, core.said_bytes = batch.wire, node.error, node.error_bytes
-    _expire(core, batch)
-    core.judged, core.said_bytes = NULL, 0
+        verdict.text, verdict.text_bytes = node.error, node.error_bytes
+    _expire(core, batch, &verdict)
 
 
-cdef void _expire(Core *core, ClientBatch *batch) noexcept nogil:
+cdef void _expire(Core *core, ClientBatch *batch, const Verdict *verdict) noexcept nogil:
     cdef WireBatch *wire = batch.wire
     cdef bint certain
     cdef int32_t reason
     if batch.split:
-        _expire_parts(core, batch)
+        _expire_parts(core, batch, verdict)
         return
     if batch.state == BATCH_ASSIGNED and wire.unsure and wire.proven and wire.state == WIRE_WAITING:
         complete(core, wire, wire.proven_offset, -1)
@@ -696,25 +699,25 @@ cdef void _expire(Core *core, ClientBatch *batch) noexcept nogil:
     if batch.state == BATCH_ASSIGNED:
         certain = not batch.reported and wire.state == WIRE_WAITING and not wire.unsure
         if certain and wire.unreported == 1:
-            give_up(core, wire, _reason(batch))
+            give_up(core, wire, _reason(batch), verdict)
             return
-        if certain and withdraw(core, batch, _reason(batch)):
+        if certain and withdraw(core, batch, _reason(batch), verdict):
             return
         if batch.reported:
             age_unlink(batch.front_end, batch)
         else:
-            report(core, batch, CODE_OUTCOME_UNKNOWN)
+            report(core, batch, CODE_OUTCOME_UNKNOWN, verdict)
         wire.unreported -= 1
-        drop_hopeless(core, wire.lane)
+        drop_hopeless(core, wire.lane, verdict)
         return
     if batch.state != BATCH_CLOSED and not seal(core, batch):
         return
     reason = _reason(batch)
     remove(batch.queue, batch)
-    finish(core, batch, -1, -1, reason)
+    finish(core, batch, -1, -1, reason, verdict)
 
 
-cdef void _expire_parts(Core *core, ClientBatch *batch) noexcept nogil:
+cdef void _expire_parts(Core *core, ClientBatch *batch, const Verdict *verdict) noexcept nogil:
     """End the parts of a split batch of which it is certain what became of them. The outcome of the others is unknown.
 
     Parts that were acknowledged before keep their offsets.
@@ -727,16 +730,16 @@ cdef void _expire_parts(Core *core, ClientBatch *batch) noexcept nogil:
         if wire.state == WIRE_WAITING and wire.unsure and wire.proven:
             complete(core, wire, wire.proven_offset, -1)
         elif wire.state == WIRE_WAITING and not wire.unsure:
-            give_up(core, wire, _reason(batch))
+            give_up(core, wire, _reason(batch), verdict)
         wire = following
     if not batch.split:
         return
-    report(core, batch, CODE_OUTCOME_UNKNOWN)
+    report(core, batch, CODE_OUTCOME_UNKNOWN, verdict)
     wire = next_part(core, batch, NULL)
     while wire != NULL:
         wire.unreported = 0
         wire = next_part(core, batch, wire)
-    drop_hopeless(core, lane)
+    drop_hopeless(core, lane, verdict)
 
 
 cdef inline int32_t _reason(const ClientBatch *batch) noexcept nogil:

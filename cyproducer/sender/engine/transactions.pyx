@@ -323,4 +323,4 @@ cdef void _end_queue(Core *core, Queue *queue) noexcept nogil:
     cdef ClientBatch *batch = queue.head
     if batch.state == BATCH_CLOSED or seal(core, batch):  # otherwise it was malformed and has left the queue
         remove(queue, batch)
-        finish(core, batch, -1, -1, CODE_TRANSACTION_ABORTED)
+        finish(core, batch, -1, -1, CODE_TRANSACTION_ABORTED, NULL)

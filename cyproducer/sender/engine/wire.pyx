@@ -385,22 +385,24 @@ cdef void mark_sent(Core *core, WireBatch *wire) noexcept nogil:
     CRASHPOINT(b"write.unsure")
 
 
-cdef void let_go(Core *core, uint32_t row, int64_t base_offset, int64_t append_time, int32_t error) noexcept nogil:
+cdef void let_go(
+    Core *core, uint32_t row, int64_t base_offset, int64_t append_time, int32_t error, const Verdict *verdict
+) noexcept nogil:
     """Remove a contributor's batch from its entry and finish it."""
     cdef ClientBatch *batch = core.contributor_batches[row]
     if batch != NULL:
         core.contributor_batches[row] = NULL
-        finish(core, batch, base_offset, append_time, error)
+        finish(core, batch, base_offset, append_time, error, verdict)
 
 
 cdef void complete(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
     """Acknowledge a wire batch whose records the broker has. `base_offset` is -1 if the broker does not give it."""
     entry_resolve(wire.entry, 0, base_offset, append_time)
     CRASHPOINT(b"complete.resolved")
-    publish_resolved(core, wire)
+    publish_resolved(core, wire, NULL)
 
 
-cdef void publish_resolved(Core *core, WireBatch *wire) noexcept nogil:
+cdef void publish_resolved(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:
     """Publish the result of a RESOLVED entry to its contributors and free the entry."""
     cdef Lane *lane = wire.lane
     cdef cyp_entry *entry = wire.entry
@@ -420,12 +422,12 @@ cdef void publish_resolved(Core *core, WireBatch *wire) noexcept nogil:
                 and (not wire.partial or core.contributor_batches[row].parts == 1):
             queue = core.contributor_batches[row].queue
     if wire.partial:
-        settle_part(core, wire, entry.base_offset if entry.error == 0 else -1, append_time)
+        settle_part(core, wire, entry.base_offset if entry.error == 0 else -1, append_time, verdict)
         row = CYP_NONE
     while row != CYP_NONE:
         if entry.error == 0 and entry.base_offset >= 0:
             offset = entry.base_offset + core.contributors[row].first
-        let_go(core, row, offset, append_time, entry.error)
+        let_go(core, row, offset, append_time, entry.error, verdict)
         CRASHPOINT(b"complete.one-finished")
         row = core.contributors[row].next
     leave(core, wire)
@@ -440,7 +442,7 @@ cdef void note_cause(WireBatch *wire, int32_t error) noexcept nogil:
         CRASHPOINT(b"read.cause-noted")
 
 
-cdef void give_up(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
+cdef void give_up(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
     """End the entry for all of its contributors: with `error`, or as unknown if an attempt was unsure.
 
     A batch that is proven to be in the log is acknowledged instead.
@@ -450,10 +452,10 @@ cdef void give_up(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
         return
     if wire.idempotent and wire.unsure:
         note_doubtful_end(wire)
-    conclude(core, wire, error)
+    conclude(core, wire, error, verdict)
 
 
-cdef void conclude(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
+cdef void conclude(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
     """End an entry that is not in the log, like give_up(). The batch of which it is a fragment may be in the log."""
     note_cause(wire, error)
     if wire.lane.transaction != NULL:
@@ -466,7 +468,7 @@ cdef void conclude(Core *core, WireBatch *wire, int32_t error) noexcept nogil:
         error = CODE_OUTCOME_UNKNOWN
     entry_resolve(wire.entry, error, -1, -1)
     CRASHPOINT(b"complete.given-up")
-    publish_resolved(core, wire)
+    publish_resolved(core, wire, verdict)
 
 
 cdef void drop(Core *core, WireBatch *wire) noexcept nogil:
@@ -474,7 +476,7 @@ cdef void drop(Core *core, WireBatch *wire) noexcept nogil:
     demand_producer_epoch(wire.lane.transaction)
     entry_resolve(wire.entry, CODE_TRANSACTION_ABORTED, -1, -1)
     CRASHPOINT(b"transaction.entry-dropped")
-    publish_resolved(core, wire)
+    publish_resolved(core, wire, NULL)
 
 
 cdef void wait(Core *core, WireBatch *wire) noexcept nogil:
@@ -491,7 +493,7 @@ cdef void wait(Core *core, WireBatch *wire) noexcept nogil:
         note_failing(wire.lane.transaction)
 
 
-cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure) noexcept nogil:
+cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure, const Verdict *verdict) noexcept nogil:
     """Let the entry wait to be sent again, in order. Give it up with `error` if its retries are used up.
 
     `unsure`: the attempt may have been appended. With acks=0, an entry that was reported as sent is not sent again.
@@ -506,14 +508,14 @@ cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure) noexcep
         entry_sure(wire.entry)
     if wire.entry.attempts > wire.retries or (wire.unreported == 0 and not wire.idempotent) \
             or (wire.acks == 0 and wire.request.finished):
-        give_up(core, wire, error)
+        give_up(core, wire, error, verdict)
         return
     wait(core, wire)
     core.totals.retries += 1
-    drop_hopeless(core, lane)
+    drop_hopeless(core, lane, verdict)
 
 
-cdef void drop_hopeless(Core *core, Lane *lane) noexcept nogil:
+cdef void drop_hopeless(Core *core, Lane *lane, const Verdict *verdict) noexcept nogil:
     """Give up entries whose contributors all have an outcome already, if that leaves no gap in the sequences.
 
     Entries without a sequence are given up at once. Others stay until the broker has answered. If all entries of the
@@ -527,7 +529,7 @@ cdef void drop_hopeless(Core *core, Lane *lane) noexcept nogil:
         if wire.unreported:
             hopeless = False
         elif not wire.idempotent and wire.state == WIRE_WAITING:
-            give_up(core, wire, CODE_OUTCOME_UNKNOWN)
+            give_up(core, wire, CODE_OUTCOME_UNKNOWN, verdict)
         wire = following
     while hopeless and lane.wire_head != NULL:
-        give_up(core, lane.wire_head, CODE_OUTCOME_UNKNOWN)
+        give_up(core, lane.wire_head, CODE_OUTCOME_UNKNOWN, verdict)

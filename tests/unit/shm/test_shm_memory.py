@@ -1,4 +1,4 @@
-"""Tests the allocator of chunks against a model, of regions and what they refuse, of the snapshot and the fork token."""
+"""Tests the allocator of chunks against a model, regions and what they refuse, the snapshot and the fork token."""
 
 import fcntl
 import os
