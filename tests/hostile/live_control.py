@@ -13,9 +13,9 @@ from pathlib import Path
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.security.token_source import Token
+from cyproducer.sender.brokers.engine import Engine
 from cyproducer.sender.brokers.sasl_login import Answer
 from cyproducer.sender.control.control_server import Control, Facts
-from cyproducer.sender.engine.engine import Engine
 from cyproducer.shm.native import LAYOUT_VERSION
 from hostile.messages import (
     COMMAND_KEY,

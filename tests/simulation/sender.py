@@ -17,7 +17,8 @@ from typing import Any
 
 from support import layout
 
-from cyproducer.sender.engine.engine import Engine, FormerFrontEnd, PredecessorState
+from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from simulation.virtual import _State
 
 USR1 = 10

@@ -16,7 +16,8 @@ import time
 from typing import Any
 
 from cyproducer.host import control_messages
-from cyproducer.sender.engine.engine import Engine, FormerFrontEnd, PredecessorState
+from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from support.process import script_environment
 from support.transaction_table import leave_transactions_to_the_test
 

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Callable
 
-from cyproducer.sender.engine.engine import Engine, FormerFrontEnd, PredecessorState
+from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from support import layout
 from support.fault_rig import Rig
 from support.front_end import SETTINGS

@@ -72,7 +72,7 @@ class Foreground:
 import os, sys, time
 sys.path[:0] = {[options.pop("root", str(ROOT))]!r}
 from cyproducer.sender.control import control_server
-from cyproducer.sender.engine import engine
+from cyproducer.sender.brokers import engine
 from cyproducer.sender.process import sender_process, supervisor
 from cyproducer.foreground import run_sender
 {patch}

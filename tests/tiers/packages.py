@@ -72,24 +72,23 @@ PACKAGES = {
     "sender.system": Package(
         (*LEAVES, "host", "observe"), ("unit/sender", "integration/sender/test_limited_sender.py")
     ),
+    "sender.engine": Package((*MEMORY, *LEAVES, "protocol"), ("integration/engine", "simulation")),
     "sender.telemetry": Package(
         (*LEAVES, "host", "protocol", "record", "sender.system"),
         ("unit/sender", "integration/engine/test_engine_telemetry.py", "integration/producer/test_telemetry_kafka.py"),
     ),
     "sender.brokers": Package(
-        (*LEAVES, "host", "protocol", "cluster", "security", "sender.system", "sender.telemetry"),
-        ("unit/sender", "integration/engine", "simulation"),
-    ),
-    "sender.engine": Package(
         (
             *MEMORY,
             *LEAVES,
             "protocol",
             "cluster",
             "security",
-            "sender.brokers",
+            "sender.system",
+            "sender.engine",
+            "sender.telemetry",
         ),
-        ("integration/engine", "simulation"),
+        ("unit/sender", "integration/engine", "simulation"),
     ),
     "sender.handover": Package(
         (*MEMORY, *LEAVES, "sender.system", "observe"), ("unit/sender", "integration/sender/test_sender_upgrade.py")
@@ -98,7 +97,16 @@ PACKAGES = {
         (*MEMORY, *LEAVES, "sender.system", "sender.handover", "observe"), ("unit/sender", "integration/sender")
     ),
     "sender.process": Package(
-        (*MEMORY, *LEAVES, "sender.system", "sender.engine", "sender.handover", "sender.control", "observe"),
+        (
+            *MEMORY,
+            *LEAVES,
+            "sender.system",
+            "sender.engine",
+            "sender.brokers",
+            "sender.handover",
+            "sender.control",
+            "observe",
+        ),
         ("unit/sender", "integration/sender"),
     ),
     "sender": Package((), ("integration/sender",)),

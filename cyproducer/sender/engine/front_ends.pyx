@@ -12,7 +12,7 @@ cdef enum:
 cdef class FrontEnds:
     """Owns the regions of a sender: snapshot, state, and each front-end's arena and outcomes.
 
-    predecessor_state: the engine.PredecessorState to take over, or None. The caller keeps its descriptors. The
+    predecessor_state: the PredecessorState to take over, or None. The caller keeps its descriptors. The
     constructor raises ValueError if its state or snapshot is invalid or has another layout, OSError or MemoryError
     without memory.
     """

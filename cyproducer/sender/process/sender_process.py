@@ -11,9 +11,10 @@ import socket
 import time
 
 from cyproducer.observe.logfmt import fields
+from cyproducer.sender.brokers.engine import Engine
 from cyproducer.sender.control.control_server import Control, Facts
 from cyproducer.sender.control.front_end_warnings import FrontEndHandler
-from cyproducer.sender.engine.engine import Engine, FormerFrontEnd, PredecessorState
+from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from cyproducer.sender.handover.handover import ARENA, OUTCOMES, SENDER_WAKE, WAKE, Handover, Line, Post
 from cyproducer.sender.process import other_senders
 from cyproducer.sender.process.failure_file import FailureFile

@@ -11,7 +11,8 @@ from support.fault_rig import Rig
 from support.front_end import SETTINGS
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.engine.engine import Engine, PredecessorState
+from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.engine.predecessor import PredecessorState
 from cyproducer.shm.native import create_arena
 
 

@@ -19,7 +19,8 @@ from cyproducer.config.settings import Settings
 from cyproducer.protocol.codec import encode_response
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.broker_connections import PARTITIONS_PER_ITERATION
-from cyproducer.sender.engine.engine import Engine, PredecessorState
+from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.engine.predecessor import PredecessorState
 
 PARTITIONS = 4
 INDEX_BYTES = 32_768 * 8

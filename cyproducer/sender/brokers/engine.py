@@ -7,41 +7,18 @@ snapshot of the old one, and for each front-end the descriptors and settings of 
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from cyproducer.record.compression import import_library
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS
 from cyproducer.sender.brokers.broker_connections import Brokers
 from cyproducer.sender.brokers.connection_setup import import_security
+from cyproducer.sender.brokers.topic_requests import IdleTopics, TopicRequests, TopicShares
 from cyproducer.sender.brokers.transaction_rows import Command
 from cyproducer.sender.engine.native import Connections, FrontEnds, Loop, TopicNumbers, TransactionTable
-from cyproducer.sender.engine.topic_requests import IdleTopics, TopicRequests, TopicShares
+from cyproducer.sender.engine.predecessor import PredecessorState
 
-__all__ = ["Engine", "FormerFrontEnd", "PredecessorState"]
-
-
-class FormerFrontEnd(NamedTuple):
-    """A front-end of the predecessor. The engine duplicates the descriptors; `outcomes_fd` must be writable.
-
-    settings: as given to Engine.attach. ended: its process has ended; its committed batches must be delivered.
-    """
-
-    attach_id: int
-    arena_fd: int
-    outcomes_fd: int
-    slot_count: int
-    settings: dict[str, Any]
-    wake_fd: int
-    sender_wake_fd: int
-    ended: bool
-
-
-class PredecessorState(NamedTuple):
-    """The predecessor's state: its `regions()` and `descriptors()` while it lived. Its process must have ended."""
-
-    state_fd: int
-    snapshot_fd: int
-    front_ends: list[FormerFrontEnd]
+__all__ = ["Engine"]
 
 
 _VIOLATIONS = {
