@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from cyproducer.sender.engine.transaction_state import TransactionState
+
 TRANSACTION_ABORTED = -1019
 PHASES = ("new", "ready", "open", "committing", "aborting", "fatal")
 
@@ -41,13 +43,6 @@ class StandInRow:
     added: list[tuple[str, int]] = field(default_factory=list)
 
 
-#: The fields that describe() returns; the rest is not in the state region.
-DESCRIBED = (
-    *("transactional_id", "attach_id", "timeout_ms", "phase", "producer_id", "epoch", "failed"),
-    *("needs_epoch", "v2", "number", "result", "orphaned", "shared", "participants", "held", "holds_up"),
-)
-
-
 class StandInTable:
     """Like cyproducer.sender.engine.native.TransactionTable.
 
@@ -74,7 +69,7 @@ class StandInTable:
         return sorted(self.table)
 
     def shared_rows(self) -> list[int]:
-        return [index for index in self.rows() if self.describe(index)["shared"]]
+        return [index for index in self.rows() if self.read(index).shared]
 
     def row_of(self, attach_id: int) -> int | None:
         return next((index for index, row in self.table.items() if row.attach_id == attach_id), None)
@@ -84,9 +79,9 @@ class StandInTable:
             raise IndexError(f"row {index} of the table of transactions is not in use")
         return self.table[index]
 
-    def describe(self, index: int) -> dict[str, Any]:
+    def read(self, index: int) -> TransactionState:
         row = self._row(index)
-        return {name: getattr(row, name) for name in DESCRIBED}
+        return TransactionState(**{name: getattr(row, name) for name in TransactionState._fields})
 
     def store(self, index: int, phase: str, producer_id: int, epoch: int, number: int, result: int, v2: bool) -> None:
         row = self._row(index)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyproducer.protocol.versions import ApiVersionsExchange
 from cyproducer.sender.brokers.resolver import Address
+from cyproducer.sender.engine.events import CloseReason
 
 if TYPE_CHECKING:
     import ssl
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from cyproducer.sender.brokers.sasl_login import Exchange  # only with SASL it is imported
 
 __all__ = [
-    "CLOSED_BY_PEER",
-    "CLOSED_BY_TLS",
-    "CLOSED_HERE",
     "CLOSE_REASONS",
     "NOTHING_DUE_MS",
     "SAME_ERROR_LOGGED_EVERY_S",
@@ -25,15 +23,14 @@ __all__ = [
     "connecting_socket",
 ]
 
-CLOSED_BY_PEER, CLOSED_HERE, CLOSED_BY_TLS = -1, -4, -5  # a CloseReason of the loop
 NOTHING_DUE_MS = 60_000  # nothing is scheduled: maintain() checks again after this time at the latest
 SAME_ERROR_LOGGED_EVERY_S = 60.0
-CLOSE_REASONS = {
-    -1: "the broker closed the connection",
-    -2: "the broker sent no response within request_timeout_ms",
-    -3: "the broker sent an invalid response: check that the address is a Kafka listener",
-    -4: "this sender closed the connection",
-    -6: "the listener uses TLS: set security_protocol to SSL or SASL_SSL, or use another port",
+CLOSE_REASONS: dict[int, str] = {
+    CloseReason.BY_PEER: "the broker closed the connection",
+    CloseReason.TIMEOUT: "the broker sent no response within request_timeout_ms",
+    CloseReason.PROTOCOL: "the broker sent an invalid response: check that the address is a Kafka listener",
+    CloseReason.BY_US: "this sender closed the connection",
+    CloseReason.NEEDS_TLS: "the listener uses TLS: set security_protocol to SSL or SASL_SSL, or use another port",
 }
 #: An idle connection that was dropped is found after 10 + 4 * 3 seconds. TCP_USER_TIMEOUT would end connections to
 #: brokers that do not read, see docs/decisions/dropped-connections.md.

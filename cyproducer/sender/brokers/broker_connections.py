@@ -22,7 +22,6 @@ from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.broker import (
     CLOSE_REASONS,
-    CLOSED_HERE,
     NOTHING_DUE_MS,
     Link,
     connecting_socket,
@@ -42,6 +41,25 @@ from cyproducer.sender.brokers.telemetry_requests import TelemetryRequests
 from cyproducer.sender.brokers.throttling import apply_throttle, tell_of_throttling
 from cyproducer.sender.brokers.transaction_manager import TransactionManager
 from cyproducer.sender.brokers.transaction_queries import TransactionQueries
+from cyproducer.sender.engine.events import (
+    Answered,
+    Closed,
+    CloseReason,
+    Connected,
+    EventHandlers,
+    Handshake,
+    HasWork,
+    Late,
+    LeadersNamed,
+    ProducerIdWanted,
+    ProducerStateDenied,
+    ProducerStateLost,
+    RefreshWanted,
+    Resync,
+    Silent,
+    TransactionChanged,
+)
+from cyproducer.sender.engine.native import Connections, Loop, TransactionTable
 
 __all__ = ["Brokers"]
 
@@ -59,7 +77,12 @@ class Brokers:
     """Maintains the connections and the metadata of one cluster."""
 
     def __init__(
-        self, loop: Any, connections: Any, settings: dict[str, Any], log: logging.Logger, transaction_table: Any
+        self,
+        loop: Loop,
+        connections: Connections,
+        settings: dict[str, Any],
+        log: logging.Logger,
+        transaction_table: TransactionTable,
     ) -> None:
         self.loop = loop
         self._settings = settings
@@ -109,40 +132,69 @@ class Brokers:
 
     # ------------------------------------------------------------ events of the loop
 
-    def on_event(self, event: tuple[Any, ...], now_ms: int) -> None:
-        kind, index, correlation_id, error, _, payload = event
-        link = self.by_index.get(index)
-        if kind == "refresh":
-            self.metadata.request_update()
-            self._used_at_ms = 0  # after a takeover only the loop knows which topics are in use
-        elif kind == "resync":
-            self._resync(now_ms)
-        elif kind == "producer_id":
-            self.producer_ids.wanted = True
-        elif kind == "transaction":
-            self.transaction_manager.on_event(index, now_ms)
-        elif link is None:
-            return
-        elif kind == "work":
-            link.wanted = True
-        elif kind == "late":
+    def add_handlers(self, handlers: EventHandlers) -> None:
+        """Say what is done for each event of the loop that is about connections and the cluster."""
+        handlers.add(RefreshWanted, self._on_refresh_wanted)
+        handlers.add(Resync, lambda event, now_ms: self._resync(now_ms))
+        handlers.add(ProducerIdWanted, self._on_producer_id_wanted)
+        handlers.add(TransactionChanged, lambda event, now_ms: self.transaction_manager.on_event(event.row, now_ms))
+        handlers.add(HasWork, self._on_work)
+        handlers.add(Late, self._on_late)
+        handlers.add(Silent, self._on_silent)
+        handlers.add(ProducerStateLost, self._on_state_lost)
+        handlers.add(ProducerStateDenied, self._on_state_denied)
+        handlers.add(Connected, lambda event, now_ms: self._set_up(event.node, self.setup.on_connected, now_ms))
+        handlers.add(Handshake, lambda event, now_ms: self._set_up(event.node, self.setup.on_handshake, now_ms))
+        handlers.add(Closed, self._on_close)
+        handlers.add(LeadersNamed, self._on_leaders_named)
+        handlers.add(Answered, self._on_answer)
+
+    def _on_refresh_wanted(self, event: RefreshWanted, now_ms: int) -> None:
+        self.metadata.request_update()
+        self._used_at_ms = 0  # after a takeover only the loop knows which topics are in use
+
+    def _on_producer_id_wanted(self, event: ProducerIdWanted, now_ms: int) -> None:
+        self.producer_ids.wanted = True
+
+    def _on_work(self, event: HasWork, now_ms: int) -> None:
+        if event.node in self.by_index:
+            self.by_index[event.node].wanted = True
+
+    def _on_late(self, event: Late, now_ms: int) -> None:
+        if event.node in self.by_index:
             self._now_ms = now_ms
-            self._slow_links.ask(link, now_ms)
-        elif kind == "silent":
-            self._silent_brokers.on_silent(link)
-        elif kind in ("state_lost", "state_denied"):
-            self._state_notes.note(link, kind, event[4], error)
-        elif kind in ("connected", "handshake"):
-            step = self.setup.on_connected if kind == "connected" else self.setup.on_handshake
+            self._slow_links.ask(self.by_index[event.node], now_ms)
+
+    def _on_silent(self, event: Silent, now_ms: int) -> None:
+        if event.node in self.by_index:
+            self._silent_brokers.on_silent(self.by_index[event.node])
+
+    def _on_state_lost(self, event: ProducerStateLost, now_ms: int) -> None:
+        if event.node in self.by_index:
+            self._state_notes.on_lost(self.by_index[event.node], event)
+
+    def _on_state_denied(self, event: ProducerStateDenied, now_ms: int) -> None:
+        if event.node in self.by_index:
+            self._state_notes.on_denied(self.by_index[event.node], event)
+
+    def _set_up(self, node: int, step: Callable[[Link, int], None], now_ms: int) -> None:
+        link = self.by_index.get(node)
+        if link is not None:
             self.guarded(link, now_ms, functools.partial(step, link, now_ms))
-        elif kind == "closed":
-            self._on_closed(link, error, now_ms)
-        elif kind == "leaders":
-            self._handle(link, self._on_leaders, payload, now_ms)
-        elif kind == "response":
-            handler = self._pending.pop((index, correlation_id), None)
-            if handler is not None:
-                self._handle(link, handler, payload, now_ms)
+
+    def _on_close(self, event: Closed, now_ms: int) -> None:
+        if event.node in self.by_index:
+            self._on_closed(self.by_index[event.node], event.reason, now_ms)
+
+    def _on_leaders_named(self, event: LeadersNamed, now_ms: int) -> None:
+        link = self.by_index.get(event.node)
+        if link is not None:
+            self.guarded(link, now_ms, functools.partial(self._on_leaders, event, now_ms))
+
+    def _on_answer(self, event: Answered, now_ms: int) -> None:
+        link, handler = self.by_index.get(event.node), self._pending.pop((event.node, event.correlation_id), None)
+        if link is not None and handler is not None:
+            self.guarded(link, now_ms, functools.partial(handler, link, event.payload, now_ms))
 
     def _resync(self, now_ms: int) -> None:
         """Make up for lost events, from the present states of the connections."""
@@ -156,9 +208,6 @@ class Brokers:
                 self.guarded(link, now_ms, functools.partial(self.setup.on_handshake, link, now_ms))
             elif state == "negotiating" and link.exchange is None and not link.negotiated:
                 self.guarded(link, now_ms, functools.partial(self.setup.on_connected, link, now_ms))
-
-    def _handle(self, link: Link, handler: Handler, payload: bytes, now_ms: int) -> None:
-        self.guarded(link, now_ms, lambda: handler(link, payload, now_ms))
 
     def guarded(self, link: Link, now_ms: int, work: Callable[[], None]) -> None:
         """Do work for a connection. An error ends the connection: it must not end the sender, and each one after it."""
@@ -187,7 +236,7 @@ class Brokers:
             link.connect_deadline_ms = None
         for key in [key for key in self._pending if key[0] == link.index]:
             del self._pending[key]
-        ended_here = error == CLOSED_HERE or link.given_up
+        ended_here = error == CloseReason.BY_US or link.given_up
         text = self.setup.describe_end(link, error) or CLOSE_REASONS.get(error) or os.strerror(error)
         self.setup.on_closed(link, error)
         if not ended_here:
@@ -520,9 +569,9 @@ class Brokers:
         self._ensure_links()
         self.unsettled.update(dict.fromkeys(change.topics))
 
-    def _on_leaders(self, link: Link, payload: bytes, now_ms: int) -> None:
+    def _on_leaders(self, event: LeadersNamed, now_ms: int) -> None:
         """Take the newer leaders that the broker names, so that their batches need not wait for the next metadata."""
-        change = take_leader_hints(self.metadata, self.loop, payload)
+        change = take_leader_hints(self.metadata, self.loop, event)
         self.changed = self.changed or change.brokers
         self._ensure_links()
         self.unsettled.update(dict.fromkeys(change.topics))

@@ -14,8 +14,10 @@ from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
 from cyproducer.security.server_text import server_text
-from cyproducer.sender.brokers.broker import CLOSED_BY_PEER, CLOSED_BY_TLS, NOTHING_DUE_MS, Link
+from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
 from cyproducer.sender.brokers.throttling import apply_throttle
+from cyproducer.sender.engine.events import CloseReason
+from cyproducer.sender.engine.native import Connections
 from cyproducer.version import VERSION
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class ConnectionSetup:
     An error closes the connection through `Brokers.give_up()`, with a text that says what to do.
     """
 
-    def __init__(self, brokers: "Brokers", connections: Any, settings: dict[str, Any]) -> None:
+    def __init__(self, brokers: "Brokers", connections: Connections, settings: dict[str, Any]) -> None:
         self._brokers = brokers
         self._settings = settings
         self._secrets = [str(value) for name, value in settings.items() if value and is_secret_name(name)]
@@ -142,9 +144,9 @@ class ConnectionSetup:
 
     def describe_end(self, link: Link, reason: int) -> str:
         """Return why the connection has ended, if the settings of security are the likely reason; else ""."""
-        if reason == CLOSED_BY_TLS and self._tls is not None:
+        if reason == CloseReason.TLS and self._tls is not None:
             return self._tls.describe_end(link)
-        if reason != CLOSED_BY_PEER or self.login is not None or not link.negotiated:
+        if reason != CloseReason.BY_PEER or self.login is not None or not link.negotiated:
             return ""
         if link.was_answered or self.connections.answers(link.index) != link.answers_before:
             return ""
@@ -369,7 +371,7 @@ class ConnectionSetup:
 
         With TLS 1.3, the refusal of the client's certificate comes after the handshake, before the broker answers.
         """
-        if reason == CLOSED_BY_TLS and self._tls is not None and not link.negotiated and self._tls.was_refused(link):
+        if reason == CloseReason.TLS and self._tls is not None and not link.negotiated and self._tls.was_refused(link):
             self._note_failure(link)
         self._end_sasl(link)
         link.held = []

@@ -14,6 +14,7 @@ from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.tables import NEVER
 from cyproducer.protocol.versions import UNSUPPORTED_VERSION, ApiKey
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
+from cyproducer.sender.engine.native import Loop
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -125,7 +126,7 @@ class Run:
 class CallRunner:
     """Runs generators of calls. The owner calls maintain() and on_closed()."""
 
-    def __init__(self, brokers: "Brokers", loop: Any, log: logging.Logger) -> None:
+    def __init__(self, brokers: "Brokers", loop: Loop, log: logging.Logger) -> None:
         self._brokers = brokers
         self._loop = loop
         self._log = log

@@ -15,18 +15,19 @@ from cyproducer.sender.brokers.broker_connections import Brokers
 from cyproducer.sender.brokers.connection_setup import import_security
 from cyproducer.sender.brokers.topic_requests import IdleTopics, TopicRequests, TopicShares
 from cyproducer.sender.brokers.transaction_rows import Command
+from cyproducer.sender.engine.events import EventHandlers, Violated, Violation
 from cyproducer.sender.engine.native import Connections, FrontEnds, Loop, TopicNumbers, TransactionTable
 from cyproducer.sender.engine.predecessor import PredecessorState
 
 __all__ = ["Engine"]
 
 
-_VIOLATIONS = {
-    1: "its submission ring claims more entries than it can hold",
-    2: "its submission ring has an invalid entry",
-    3: "a batch that it committed is not a valid chain of records",
-    4: "it changed a batch after it had committed it",
-    5: "it committed a batch with a topic number that it had not looked up",
+_VIOLATIONS: dict[int, str] = {
+    Violation.RING: "its submission ring claims more entries than it can hold",
+    Violation.HINT: "its submission ring has an invalid entry",
+    Violation.CHAIN: "a batch that it committed is not a valid chain of records",
+    Violation.CHANGED: "it changed a batch after it had committed it",
+    Violation.TOPIC: "it committed a batch with a topic number that it had not looked up",
 }
 
 
@@ -67,6 +68,9 @@ class Engine:
         self._loop.watch(self._brokers.resolver.fd)
         if self._brokers.setup.fd >= 0:
             self._loop.watch(self._brokers.setup.fd)
+        self._handlers = EventHandlers()
+        self._brokers.add_handlers(self._handlers)
+        self._handlers.add(Violated, self._on_violation)
         self._violators: list[int] = []
         #: Called with (attach id, what is wrong) for each of them.
         self.note_violation: Callable[[int, str], None] = self._log_violation
@@ -126,6 +130,11 @@ class Engine:
         """Return whether the predecessor was ending: it had released one of the attached front-ends."""
         released: bool = self._front_ends.released_before()
         return released
+
+    def _on_violation(self, event: Violated, now_ms: int) -> None:
+        self.detach(event.attach_id)
+        self._violators.append(event.attach_id)
+        self.note_violation(event.attach_id, _VIOLATIONS.get(event.reason, str(event.reason)))
 
     def _log_violation(self, attach_id: int, why: str) -> None:
         self._log.warning("front-end %d broke the protocol and is detached: %s", attach_id, why)
@@ -200,12 +209,7 @@ class Engine:
         events, ready = self._loop.run(due if timeout_ms < 0 else min(due, timeout_ms))
         now = _now_ms()
         for event in events:
-            if event[0] == "violation":
-                self.detach(event[4])
-                self._violators.append(event[4])
-                self.note_violation(event[4], str(_VIOLATIONS.get(event[3], event[3])))
-            else:
-                self._brokers.on_event(event, now)
+            self._handlers.handle(event, now)
         if self._brokers.resolver.fd in ready:
             ready.remove(self._brokers.resolver.fd)
             self._brokers.resolver.collect()

@@ -7,11 +7,11 @@ waited for. Otherwise the broker is connected to whose last attempt is the longe
 
 import random
 from collections.abc import Container
-from typing import Any
 
 from cyproducer.cluster.metadata import ClusterMetadata
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
+from cyproducer.sender.engine.native import Loop
 
 __all__ = ["NodeChoice"]
 
@@ -22,7 +22,7 @@ BUSY_WAIT_MS = 50  # a connection that takes no request is looked at again after
 class NodeChoice:
     """Chooses among `links`, by the states of their connections in the loop."""
 
-    def __init__(self, metadata: ClusterMetadata, links: dict[int, Link], loop: Any) -> None:
+    def __init__(self, metadata: ClusterMetadata, links: dict[int, Link], loop: Loop) -> None:
         self._metadata = metadata
         self._links = links
         self._loop = loop

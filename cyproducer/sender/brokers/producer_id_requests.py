@@ -2,12 +2,13 @@
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.versions import UNSUPPORTED_VERSION, ApiKey
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, SAME_ERROR_LOGGED_EVERY_S, Link
+from cyproducer.sender.engine.native import Loop
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -20,7 +21,7 @@ BODY = {"transactional_id": None, "transaction_timeout_ms": 2**31 - 1, "producer
 class ProducerIdRequests:
     """Requests a producer id when the loop needs one. `wanted`: the loop waits for a producer id."""
 
-    def __init__(self, brokers: "Brokers", loop: Any, backoff: ExponentialBackoff, log: logging.Logger) -> None:
+    def __init__(self, brokers: "Brokers", loop: Loop, backoff: ExponentialBackoff, log: logging.Logger) -> None:
         self.wanted = False
         self.asked: Link | None = None  # the broker of the request in flight
         self._brokers = brokers

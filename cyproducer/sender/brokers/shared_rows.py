@@ -4,7 +4,7 @@ Until then a row keeps its sequences for the next participants. A row is freed w
 the transaction, when the coordinator says that it is over, or after the time limit of the transaction.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.protocol.versions import ApiKey
@@ -18,8 +18,10 @@ from cyproducer.sender.brokers.coordinator_calls import (
     UnsupportedError,
     find_coordinator,
 )
-from cyproducer.sender.brokers.transaction_rows import Row, State
+from cyproducer.sender.brokers.transaction_rows import Row
 from cyproducer.sender.brokers.transaction_steps import TransactionSteps
+from cyproducer.sender.engine.native import TransactionTable
+from cyproducer.sender.engine.transaction_state import TransactionState
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -34,7 +36,9 @@ SHARED_MAX_MS = 900_000  # the broker's default of transaction.max.timeout.ms
 class SharedRows:
     """Makes the generators that free shared rows. `steps` adds the partitions that batches wait for."""
 
-    def __init__(self, brokers: "Brokers", table: Any, backoff: ExponentialBackoff, steps: TransactionSteps) -> None:
+    def __init__(
+        self, brokers: "Brokers", table: TransactionTable, backoff: ExponentialBackoff, steps: TransactionSteps
+    ) -> None:
         self._brokers = brokers
         self._table = table
         self._backoff = backoff
@@ -61,7 +65,7 @@ class SharedRows:
         return any(
             other.epoch > state.epoch
             and (other.transactional_id, other.producer_id) == (state.transactional_id, state.producer_id)
-            for other in (State(**self._table.describe(index)) for index in self._table.rows())
+            for other in (self._table.read(index) for index in self._table.rows())
         )
 
     def _is_late(self, row: Row) -> bool:
@@ -102,11 +106,11 @@ class SharedRows:
         except StopIteration as end:
             return bool(end.value)
 
-    def _state(self, row: Row) -> State:
-        return State(**self._table.describe(row.index))
+    def _state(self, row: Row) -> TransactionState:
+        return self._table.read(row.index)
 
 
-def _is_over(found: Answer, state: State) -> bool:
+def _is_over(found: Answer, state: TransactionState) -> bool:
     """Return whether a transaction is over for certain, as the coordinator describes its transactional id.
 
     The id has another producer id or a newer epoch, and no end of a transaction is being written: until then a leader

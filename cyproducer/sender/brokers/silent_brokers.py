@@ -9,10 +9,11 @@ A load balancer or a firewall may have forgotten an idle connection, and drops w
 nothing has been acknowledged since then. See docs/decisions/dropped-connections.md.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
+from cyproducer.sender.engine.native import Connections
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -29,7 +30,7 @@ LOST = (
 class SilentBrokers:
     """The connections with a broker that does not answer."""
 
-    def __init__(self, brokers: "Brokers", connections: Any) -> None:
+    def __init__(self, brokers: "Brokers", connections: Connections) -> None:
         self._brokers = brokers
         self._connections = connections
         self._silent: dict[int, Link] = {}  # by the index of the node

@@ -4,10 +4,11 @@ The loop decides what is sent by them (cyproducer/sender/engine/slow_lanes.pyx).
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.broker import Link
+from cyproducer.sender.engine.native import Connections, Loop
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -18,7 +19,7 @@ __all__ = ["SlowLinks"]
 class SlowLinks:
     """The links of the slow connections."""
 
-    def __init__(self, brokers: "Brokers", loop: Any, connections: Any) -> None:
+    def __init__(self, brokers: "Brokers", loop: Loop, connections: Connections) -> None:
         self._brokers = brokers
         self._loop = loop
         self._connections = connections

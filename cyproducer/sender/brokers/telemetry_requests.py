@@ -16,6 +16,7 @@ from cyproducer.host.control_messages import HandshakeError
 from cyproducer.protocol.fields import ZERO_UUID, ProtocolError
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
+from cyproducer.sender.engine.native import Loop
 from cyproducer.sender.telemetry.otlp import Request
 from cyproducer.sender.telemetry.payload_process import Payload, PayloadProcess
 from cyproducer.sender.telemetry.states import ClientTelemetry, State, Subscription
@@ -38,7 +39,7 @@ Counts = metric_table.Counts
 class TelemetryRequests:
     """Sends the requests when they are due, one at a time."""
 
-    def __init__(self, brokers: "Brokers", loop: Any, settings: dict[str, Any], log: logging.Logger) -> None:
+    def __init__(self, brokers: "Brokers", loop: Loop, settings: dict[str, Any], log: logging.Logger) -> None:
         self.enabled: bool = settings["enable_metrics_push"]
         self._brokers = brokers
         self._loop = loop

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from cyproducer.protocol.tables import NEVER
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.brokers.broker import Link
+from cyproducer.sender.engine.native import Loop
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -30,14 +31,14 @@ THROTTLES_FROM = {
 }
 
 
-def apply_throttle(loop: Any, link: Link, api: ApiKey, version: int, body: dict[str, Any]) -> None:
+def apply_throttle(loop: Loop, link: Link, api: ApiKey, version: int, body: dict[str, Any]) -> None:
     """Count the throttle time of a response for the metrics, and let the loop wait if the client must."""
     loop.note_throttle(body.get("throttle_time_ms", 0))
     if version >= THROTTLES_FROM.get(api, NEVER):
         loop.throttle(link.index, body["throttle_time_ms"])
 
 
-def tell_of_throttling(brokers: "Brokers", loop: Any, link: Link, now_ms: int) -> None:
+def tell_of_throttling(brokers: "Brokers", loop: Loop, link: Link, now_ms: int) -> None:
     """Make it the error of a broker that it throttles this client for long, once for each such time."""
     left_ms = loop.throttled_ms(link.index)
     if left_ms > LONG_MS and now_ms + left_ms > link.throttled_until_ms + LONG_MS:

@@ -13,6 +13,7 @@ from cyproducer.security.own_certificate import OwnCertificate
 from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
 from cyproducer.sender.brokers.broker import Link
+from cyproducer.sender.engine.native import Connections
 
 __all__ = ["Step", "TlsSetup"]
 
@@ -39,7 +40,7 @@ class TlsSetup:
         self._log = log
         self._problem = ""
 
-    def open(self, link: Link, connections: Any) -> str:
+    def open(self, link: Link, connections: Connections) -> str:
         """Begin with the handshake of a connection. Return why that is not possible, or ""."""
         try:
             self._begin(link, connections)
@@ -49,7 +50,7 @@ class TlsSetup:
             return self._describe(error, link)
         return ""
 
-    def _begin(self, link: Link, connections: Any) -> None:
+    def _begin(self, link: Link, connections: Connections) -> None:
         """Let a socket own the descriptor of the connection, and use TLS on it. If that fails, close the descriptor."""
         contexts = self._contexts
         context = contexts.context()

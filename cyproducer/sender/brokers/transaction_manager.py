@@ -12,8 +12,10 @@ from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
 from cyproducer.sender.brokers.coordinator_calls import BrokerError, CallError, CallRunner, Steps
 from cyproducer.sender.brokers.shared_rows import SharedRows
 from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED, Failure, StoppedError, meaning_of
-from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Respond, Row, State
+from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Respond, Row
 from cyproducer.sender.brokers.transaction_steps import TransactionSteps
+from cyproducer.sender.engine.native import Loop, TransactionTable
+from cyproducer.sender.engine.transaction_state import TransactionState
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -31,8 +33,8 @@ class TransactionManager:
     def __init__(
         self,
         brokers: "Brokers",
-        loop: Any,
-        table: Any,
+        loop: Loop,
+        table: TransactionTable,
         retry_backoff_ms: int,
         request_timeout_ms: int,
         log: logging.Logger,
@@ -88,7 +90,7 @@ class TransactionManager:
             row.command, row.waiting = command, [respond]
             self._look(row, now_ms)
 
-    def _share(self, index: int, state: State) -> dict[str, Any]:
+    def _share(self, index: int, state: TransactionState) -> dict[str, Any]:
         """Store that participants may have records in the transaction. Return what they need."""
         if state.failed or state.phase not in ("ready", "open"):
             code = state.failed or TRANSACTION_ABORTED
@@ -107,13 +109,13 @@ class TransactionManager:
             text = f"more than {WAITING_MAX} connections wait for the answer to this command"
             row.waiting.pop(0)(_failed("retriable", UNKNOWN_SERVER_ERROR, text))
 
-    def _reason_of(self, state: State) -> dict[str, Any]:
+    def _reason_of(self, state: TransactionState) -> dict[str, Any]:
         """Return the answer to "fail": also why the transaction had failed before."""
         if state.phase == "fatal":
             return self._answer_of(state, -1)
         return {**_ids_of(state), "failed": state.failed if state.phase != "new" else 0}
 
-    def _answer_of(self, state: State, number: int) -> dict[str, Any]:
+    def _answer_of(self, state: TransactionState, number: int) -> dict[str, Any]:
         """Return the answer to command `number` from the stored state: to the last command, or to one after "fatal"."""
         if number == state.number and not state.result:
             return _ids_of(state)
@@ -164,8 +166,8 @@ class TransactionManager:
             row = self._rows[index] = Row(index, state, self._steps.now_ms)
         return row
 
-    def _state(self, index: int) -> State:
-        return State(**self._table.describe(index))
+    def _state(self, index: int) -> TransactionState:
+        return self._table.read(index)
 
     def _look(self, row: Row, now_ms: int) -> None:
         """Begin what the row needs, unless something is being done for it."""
@@ -196,7 +198,7 @@ class TransactionManager:
         elif self._steps.has_partitions_to_add(row):
             self._start(row, "add", self._steps.add_partitions(row), now_ms)
 
-    def _begin_command(self, row: Row, command: Command, state: State, now_ms: int) -> None:
+    def _begin_command(self, row: Row, command: Command, state: TransactionState, now_ms: int) -> None:
         if command.number == state.number or state.phase == "fatal":  # what was resumed has completed it, for example
             self._respond(row, self._answer_of(state, command.number))
         else:
@@ -247,7 +249,7 @@ class TransactionManager:
             self._respond(row, _ids_of(state))
         self._look(row, self._steps.now_ms)
 
-    def _supersede(self, state: State, epoch: int) -> None:
+    def _supersede(self, state: TransactionState, epoch: int) -> None:
         """Let the shared rows of earlier epochs end: their transactions are over, and what shows it may go now."""
         for index in self._table.shared_rows():
             row, other = self._row(index), self._state(index)
@@ -264,7 +266,7 @@ class TransactionManager:
 
     # ------------------------------------------------------------ observing
 
-    def _note_phase(self, row: Row, state: State) -> None:
+    def _note_phase(self, row: Row, state: TransactionState) -> None:
         if state.phase != row.seen[0]:
             row.seen = state.phase, self._steps.now_ms
 
@@ -300,7 +302,7 @@ class TransactionManager:
         return {state.attach_id: state.phase in ACTIVE for state in states}
 
 
-def _ids_of(state: State) -> dict[str, Any]:
+def _ids_of(state: TransactionState) -> dict[str, Any]:
     return {"ok": True, "producer_id": state.producer_id, "epoch": state.epoch}
 
 

@@ -29,6 +29,7 @@ from cyproducer.sender.brokers.coordinator_calls import (
     wait_for_cluster,
 )
 from cyproducer.sender.brokers.shared_transaction_queries import Place, committed_offset, last_sequences, max_timeout
+from cyproducer.sender.engine.native import Loop
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -57,7 +58,7 @@ class TransactionQueries:
     `shared_transaction_queries.py`.
     """
 
-    def __init__(self, brokers: "Brokers", loop: Any, backoff: ExponentialBackoff, log: logging.Logger) -> None:
+    def __init__(self, brokers: "Brokers", loop: Loop, backoff: ExponentialBackoff, log: logging.Logger) -> None:
         self._brokers = brokers
         self._backoff = backoff
         self._log = log

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cyproducer.sender.brokers.coordinator_calls import Run
+from cyproducer.sender.engine.transaction_state import TransactionState
 
-__all__ = ["ACTIVE", "ENDING", "Command", "Respond", "Row", "State"]
+__all__ = ["ACTIVE", "ENDING", "Command", "Respond", "Row"]
 
 #: The phases in which a transaction may be open at the broker.
 ACTIVE = ("open", "committing", "aborting")
@@ -14,27 +15,6 @@ ENDING = ("committing", "aborting")
 
 Respond = Callable[[dict[str, Any]], None]
 """Takes the answer to a command."""
-
-
-class State(NamedTuple):
-    """What the table says about a row: see TransactionTable.describe in sender/engine/transaction_table.pyx."""
-
-    transactional_id: str
-    attach_id: int
-    timeout_ms: int
-    phase: str
-    producer_id: int
-    epoch: int
-    failed: int
-    needs_epoch: bool
-    v2: bool
-    number: int
-    result: int
-    orphaned: bool
-    shared: bool
-    participants: int
-    held: bool
-    holds_up: bool
 
 
 class Command(NamedTuple):
@@ -72,7 +52,7 @@ class Row:
     seen           the last phase that was seen, and since when it has been seen
     """
 
-    def __init__(self, index: int, state: State, now_ms: int) -> None:
+    def __init__(self, index: int, state: TransactionState, now_ms: int) -> None:
         self.index = index
         self.attach_id = state.attach_id
         self.name = state.transactional_id
@@ -86,7 +66,7 @@ class Row:
         self.coordinators: dict[int, tuple[str, int]] = {}
         self.ended_at_ms: int | None = None
         self.is_superseded = False
-        self.before_end: State | None = None
+        self.before_end: TransactionState | None = None
         self.seen = (state.phase, now_ms)
         self.hold_until_ms = 0
         self.complained_ms: int | None = None

@@ -41,7 +41,9 @@ from cyproducer.sender.brokers.transaction_failures import (
     failure_of,
     failure_of_record,
 )
-from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Row, State
+from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Row
+from cyproducer.sender.engine.native import TransactionTable
+from cyproducer.sender.engine.transaction_state import TransactionState
 
 if TYPE_CHECKING:
     from cyproducer.sender.brokers.broker_connections import Brokers
@@ -69,7 +71,9 @@ COMPLAIN_AFTER_MS = 5_000  # a command that takes longer is logged with its reas
 class TransactionSteps:
     """Makes the generators. Each raises Failure if its command fails, and StoppedError if it is not needed any more."""
 
-    def __init__(self, brokers: "Brokers", table: Any, backoff: ExponentialBackoff, log: logging.Logger) -> None:
+    def __init__(
+        self, brokers: "Brokers", table: TransactionTable, backoff: ExponentialBackoff, log: logging.Logger
+    ) -> None:
         self.now_ms = 0
         self._brokers = brokers
         self._table = table
@@ -268,7 +272,7 @@ class TransactionSteps:
             pass
         self._table.release(row.index)
 
-    def _needs_no_abort(self, code: int, state: State, is_resumed: bool) -> bool:
+    def _needs_no_abort(self, code: int, state: TransactionState, is_resumed: bool) -> bool:
         """Return whether InitProducerId shall decide what an error of EndTxn(abort) means.
 
         INVALID_TXN_STATE: nothing was added to the transaction, or its end is known to the broker already. Fenced
@@ -479,8 +483,8 @@ class TransactionSteps:
 
     # ------------------------------------------------------------ the row
 
-    def _state(self, row: Row) -> State:
-        return State(**self._table.describe(row.index))
+    def _state(self, row: Row) -> TransactionState:
+        return self._table.read(row.index)
 
     def _store(self, row: Row, **changes: Any) -> None:
         """Store the state of a row with changes."""
@@ -560,7 +564,7 @@ class TransactionSteps:
             yield Pause(PAUSE_MS)
 
     def _is_former(self, row: Row, index: int) -> bool:
-        other = State(**self._table.describe(index))
+        other = self._table.read(index)
         is_ending = other.orphaned and not other.shared and other.phase in ACTIVE
         return is_ending and other.transactional_id == row.name and index != row.index
 
@@ -569,7 +573,7 @@ def _result_of(number: int | None, code: int) -> dict[str, Any]:
     return {} if number is None else {"number": number, "result": code}
 
 
-def _producer(state: State) -> dict[str, Any]:
+def _producer(state: TransactionState) -> dict[str, Any]:
     return {
         "transactional_id": state.transactional_id,
         "producer_id": state.producer_id,

@@ -12,6 +12,10 @@ cdef enum:
     RETRY_MIN_NS = 10000000     # also with retry_backoff_ms=0: a broker that refuses at once would use a whole core
 
 
+# In the order of the enumerators.
+cdef tuple CONNECTION_STATES = tuple(connection_state.ConnectionState)
+
+
 cdef class Loop:
     """The data plane of one sender.
 
@@ -157,9 +161,9 @@ cdef class Loop:
         node.active_ns = monotonic_ns()
 
     def connection_state(self, uint32_t index):
-        """Return (state, requests in flight). The state is one of ConnectionState, in lower case."""
+        """Return (ConnectionState, requests in flight)."""
         cdef Node *node = self.core.nodes[index]
-        return ("closed", "connecting", "handshaking", "negotiating", "ready")[node.state], node.in_flight
+        return CONNECTION_STATES[node.state], node.in_flight
 
     def takes_requests(self, uint32_t index):
         """Return whether the broker can take another request, as canSendRequest() in Kafka's NetworkClient.
@@ -337,7 +341,7 @@ cdef class Loop:
         """Run one loop iteration. Return True when Python has work or the time is over."""
         cdef Core *core = self.core
         cdef FrontEnd *front_end
-        cdef cyp_epoll_event events[EVENTS_MAX]
+        cdef cyp_epoll_event ready[EVENTS_MAX]
         cdef uint32_t index, kind
         cdef int found
         cdef bint watched = False
@@ -377,19 +381,19 @@ cdef class Loop:
                     core.totals.sleeps += 1
             store_relaxed(&core.state_header.pending, core.live_batches)
             began = monotonic_ns()
-            found = epoll_collect(core.epoll_fd, events, EVENTS_MAX, wait)
+            found = epoll_collect(core.epoll_fd, ready, EVENTS_MAX, wait)
             store_relaxed(&core.state_header.pending, core.live_batches + 1)  # awake: not 0, so the tick must change
             sender_wakes(core.snapshot)
             core.now = monotonic_ns()
             count_select(core, core.now - began)
             for index in range(<uint32_t>found):
-                kind = events[index].tag >> TAG_SHIFT
+                kind = ready[index].tag >> TAG_SHIFT
                 if kind == TAG_NODE:
-                    on_socket(core, core.nodes[events[index].tag & TAG_MASK], events[index].events)
+                    on_socket(core, core.nodes[ready[index].tag & TAG_MASK], ready[index].events)
                 elif kind == TAG_WATCHED:
                     watched = True
-                elif core.tagged[events[index].tag & TAG_MASK] != NULL:  # a front-end that was idle
-                    activate(core, core.tagged[events[index].tag & TAG_MASK])
+                elif core.tagged[ready[index].tag & TAG_MASK] != NULL:  # a front-end that was idle
+                    activate(core, core.tagged[ready[index].tag & TAG_MASK])
             if found:
                 count_work(core, monotonic_ns() - core.now)
             untouch(core)
@@ -398,66 +402,56 @@ cdef class Loop:
                 check_core(core)
         if watched:
             for index in range(<uint32_t>found):
-                if events[index].tag >> TAG_SHIFT == TAG_WATCHED:
-                    self._ready.append(events[index].tag & TAG_MASK)
+                if ready[index].tag >> TAG_SHIFT == TAG_WATCHED:
+                    self._ready.append(ready[index].tag & TAG_MASK)
         return watched or _has_news(core) or core.now >= deadline_ns
 
     def _take_events(self):
         """Return the events for Python and clear them."""
-        cdef Event *event
         cdef uint32_t index
-        events = []
+        found = []
         if self.core.refresh_wanted:
             self.core.refresh_wanted = False
-            events.append(("refresh", 0, 0, 0, 0, None))
+            found.append(events.RefreshWanted())
         for index in range(self.core.event_count):
-            event = &self.core.events[index]
-            payload = None
-            if event.payload != NULL:
-                payload = event.payload[:event.payload_length]
-                free(event.payload)
-            kind = (
-                "", "connected", "closed", "response", "producer_id", "violation", "work", "state_lost", "state_denied",
-                "leaders", "late", "handshake", "silent",
-            )[event.kind]
-            events.append((kind, event.node, event.correlation_id, event.error, event.attach_id, payload))
+            found.append(_event(&self.core.events[index]))
         if self.core.transactions_news:
             self.core.transactions_news = False
             for index in range(self.core.transaction_end):
                 if self.core.transactions[index].has_news:
                     self.core.transactions[index].has_news = False
-                    events.append(("transaction", index, 0, 0, 0, None))
+                    found.append(events.TransactionChanged(index))
         self.core.event_count = 0
         free(self.core.events)
         self.core.events = NULL
         self.core.event_capacity = 0
         if self.core.events_lost:
             self.core.events_lost = False
-            events += self._lost_events(events)
-        return events
+            found += self._lost_events(found)
+        return found
 
-    def _lost_events(self, list events):
+    def _lost_events(self, list stored):
         """Return events that replace those for which there was no memory, made from the state.
 
         An event reports a change only once. If it is lost, nothing would request a producer id, connect, or detach a
-        front-end again. "resync" makes Brokers compare its links with their connections. These events come after the
+        front-end again. Resync makes Brokers compare its links with their connections. These events come after the
         stored ones.
         """
         cdef FrontEnd *front_end = self.core.front_ends
         cdef Request *request
         cdef uint32_t index
-        lost = [("resync", 0, 0, 0, 0, None)]
+        lost = [events.Resync()]
         if self.core.wants_producer_id or self.core.wants_isolation_id:
-            lost.append(("producer_id", 0, 0, 0, 0, None))
+            lost.append(events.ProducerIdWanted())
         for index in range(self.core.node_count):
             self.core.nodes[index].work_reported = False  # the next iteration reports it again
             request = oldest_request(self.core.nodes[index])
             if request != NULL:
                 request.silent = False  # this is reported again, too
-        known = {event[4] for event in events if event[0] == "violation"}
+        known = {event.attach_id for event in stored if type(event) is events.Violated}
         while front_end != NULL:
             if front_end.violation and not front_end.detached and front_end.attach_id not in known:
-                lost.append(("violation", 0, 0, front_end.violation, front_end.attach_id, None))
+                lost.append(events.Violated(front_end.attach_id, front_end.violation))
             front_end = front_end.next
         return lost
 
@@ -518,3 +512,47 @@ cdef inline bint _has_news(Core *core) noexcept nogil:
     """Return whether there is something for Python."""
     return core.event_count > 0 or core.events_lost or core.refresh_wanted or core.ended != NULL \
         or core.failure_count > 0 or core.transactions_news
+
+
+cdef object _event(const Event *event):
+    """Return an event for Python, and free its payload."""
+    cdef bytes payload = None
+    if event.payload != NULL:
+        payload = event.payload[:event.payload_length]
+        free(event.payload)
+    if event.kind == EVENT_CONNECTED:
+        return events.Connected(event.node)
+    if event.kind == EVENT_HANDSHAKE:
+        return events.Handshake(event.node)
+    if event.kind == EVENT_CLOSED:
+        return events.Closed(event.node, event.error)
+    if event.kind == EVENT_RESPONSE:
+        return events.Answered(event.node, event.correlation_id, payload)
+    if event.kind == EVENT_PRODUCER_ID:
+        return events.ProducerIdWanted()
+    if event.kind == EVENT_VIOLATION:
+        return events.Violated(event.attach_id, event.error)
+    if event.kind == EVENT_WORK:
+        return events.HasWork(event.node)
+    if event.kind == EVENT_STATE_LOST:
+        return events.ProducerStateLost(event.node, event.attach_id)
+    if event.kind == EVENT_STATE_DENIED:
+        return events.ProducerStateDenied(event.node, event.attach_id, event.error)
+    if event.kind == EVENT_LEADERS:
+        return _leaders_named(event.node, payload)
+    if event.kind == EVENT_LATE:
+        return events.Late(event.node)
+    return events.Silent(event.node)
+
+
+cdef object _leaders_named(uint32_t node, bytes payload):
+    """Return the event for a payload that report_leaders() has made."""
+    cdef const uint8_t *at = payload
+    cdef uint32_t count, index
+    cdef LeaderHint leader
+    memcpy(&count, at, sizeof(count))
+    found = []
+    for index in range(count):
+        memcpy(&leader, at + sizeof(count) + index * sizeof(leader), sizeof(leader))
+        found.append((leader.row, leader.leader_id, leader.leader_epoch))
+    return events.LeadersNamed(node, found, payload[sizeof(count) + count * sizeof(leader):])

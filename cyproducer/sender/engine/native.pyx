@@ -29,6 +29,8 @@ import os
 from cyproducer import metric_table
 from cyproducer.error_table import ERRORS
 from cyproducer.record.compression import CODES, compressor
+from cyproducer.sender.engine import connection_state, events
+from cyproducer.sender.engine.transaction_state import Phase, TransactionState
 
 include "../../record/crc32c.pyx"
 include "../../record/varint.pyx"

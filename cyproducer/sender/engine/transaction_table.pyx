@@ -1,6 +1,6 @@
 """Gives the control plane access to the rows of transactional producers (state/transactions.pyx)."""
 
-PHASES = ("new", "ready", "open", "committing", "aborting", "fatal")
+cdef tuple PHASES = tuple(Phase)
 
 
 cdef class TransactionTable:
@@ -42,36 +42,29 @@ cdef class TransactionTable:
                 return index
         return None
 
-    def describe(self, index):
-        """Return {"transactional_id", "attach_id", "timeout_ms", "phase", "producer_id", "epoch", ...} of a row.
-
-        phase: one of PHASES. failed: code of the first error of a record, 0: none; the transaction can only be aborted.
-        needs_epoch: batches with a sequence were dropped. v2: Produce adds partitions (KIP-890). number, result: the
-        last command of the front-end that has a result, and its error code. orphaned: the front-end has ended. shared:
-        front-ends take part in a transaction that another process ends; `participants` of them are attached. held: no
-        batch is sent, see hold(); holds_up: and one waits.
-        """
+    def read(self, index):
+        """Return the TransactionState of a row."""
         cdef Transaction *transaction = self._row(index)
         cdef cyp_transaction_row *row = transaction.row
         cdef cyp_transaction_place *place = place_of(transaction)
-        return {
-            "transactional_id": row.id[:row.id_bytes].decode(),
-            "attach_id": row.attach_id,
-            "timeout_ms": row.timeout_ms,
-            "phase": PHASES[place.phase],
-            "producer_id": place.producer_id,
-            "epoch": place.producer_epoch,
-            "failed": place.failed,
-            "needs_epoch": place.needs_epoch != 0,
-            "v2": place.v2 != 0,
-            "number": place.number,
-            "result": place.result,
-            "orphaned": transaction.orphaned != 0,
-            "shared": row.attach_id == 0,
-            "participants": transaction.participants,
-            "held": transaction.settling != SETTLED,
-            "holds_up": transaction.settling == UNSETTLED_AND_AWAITED,
-        }
+        return TransactionState(
+            transactional_id=row.id[:row.id_bytes].decode(),
+            attach_id=row.attach_id,
+            timeout_ms=row.timeout_ms,
+            phase=PHASES[place.phase],
+            producer_id=place.producer_id,
+            epoch=place.producer_epoch,
+            failed=place.failed,
+            needs_epoch=place.needs_epoch != 0,
+            v2=place.v2 != 0,
+            number=place.number,
+            result=place.result,
+            orphaned=transaction.orphaned != 0,
+            shared=row.attach_id == 0,
+            participants=transaction.participants,
+            held=transaction.settling != SETTLED,
+            holds_up=transaction.settling == UNSETTLED_AND_AWAITED,
+        )
 
     def store(self, index, phase, int64_t producer_id, int16_t epoch, uint64_t number, int32_t result, bint v2):
         """Store the state of a row. All of it takes effect with one store. "ready" ends the failed state, too."""

@@ -74,7 +74,7 @@ class Producer:
         return error
 
     def state(self) -> tuple[str, int, bool]:
-        found = self.table.describe(self.row)
+        found = self.table.read(self.row)._asdict()
         return found["phase"], found["failed"], found["needs_epoch"]
 
 
@@ -116,7 +116,7 @@ def test_what_a_front_end_has_submitted_is_never_all_after_a_violation(rig, prod
 
 
 def test_a_new_row_says_what_it_is(producer):
-    assert producer.table.describe(producer.row) == {
+    assert producer.table.read(producer.row)._asdict() == {
         "transactional_id": ID,
         "attach_id": producer.front_end.attach_id,
         "timeout_ms": 60_000,
@@ -218,18 +218,18 @@ def test_a_held_transaction_sends_nothing_and_says_when_a_batch_waits(rig, broke
     producer.ready()
     producer.table.hold(producer.row)
     rig.engine.run(20)
-    found = producer.table.describe(producer.row)
+    found = producer.table.read(producer.row)._asdict()
     assert (found["held"], found["holds_up"], told) == (True, False, [])
     slots = [producer.send(b"a"), producer.send(b"b", partition=1)]
-    run_until(rig.engine, lambda: producer.table.describe(producer.row)["holds_up"])
+    run_until(rig.engine, lambda: producer.table.read(producer.row)._asdict()["holds_up"])
     for _ in range(5):
         rig.engine.run(20)
     assert told == [producer.row]
     assert broker.produced == []
-    assert producer.table.describe(producer.row)["phase"] == "ready"
+    assert producer.table.read(producer.row)._asdict()["phase"] == "ready"
     producer.table.release(producer.row)
     assert sorted(producer.results(2)) == [(slot, 0) for slot in slots]
-    assert not producer.table.describe(producer.row)["held"]
+    assert not producer.table.read(producer.row)._asdict()["held"]
 
 
 def test_a_held_transaction_that_fails_sends_nothing(broker, producer):
@@ -313,7 +313,7 @@ def test_an_expired_batch_fails_the_transaction(rig, broker):
     broker.faults.append(Fault(hang="appended"))
     slow.send(0, [(NOW, None, b"v")], topic=number, partition=0)
     assert rig.outcomes(slow, 1)[0][5] == errors.OUTCOME_UNKNOWN
-    assert rig.engine.transactions.describe(row)["failed"] == errors.OUTCOME_UNKNOWN
+    assert rig.engine.transactions.read(row)._asdict()["failed"] == errors.OUTCOME_UNKNOWN
     assert rig.engine.transactions.is_busy(row)
     assert producer.state()[0] == "new"
 
@@ -323,7 +323,7 @@ def test_the_end_of_the_front_end_fails_its_transaction(rig, producer, broker):
     assert producer.result_of(b"v") == 0
     assert not producer.table.remove(producer.row), "its front-end is attached"
     rig.engine.detach(producer.front_end.attach_id)
-    found = producer.table.describe(producer.row)
+    found = producer.table.read(producer.row)._asdict()
     assert found["orphaned"] and found["failed"] == errors.TRANSACTION_ABORTED
     run_until(rig.engine, lambda: producer.table.remove(producer.row))
     assert producer.table.rows() == []
@@ -377,7 +377,7 @@ class Participant(Producer):
         self.table = rig.engine.transactions
         self.topic = topic_number(rig.engine, self.front_end, topic)
         self.slot = 0
-        (self.row,) = [row for row in self.table.rows() if self.table.describe(row)["epoch"] == epoch]
+        (self.row,) = [row for row in self.table.rows() if self.table.read(row)._asdict()["epoch"] == epoch]
 
 
 def test_participants_continue_the_same_sequences(rig, broker):
@@ -390,7 +390,7 @@ def test_participants_continue_the_same_sequences(rig, broker):
     assert {error for producer in (first, second) for _, error in producer.results(5)} == {0}
     rig.engine.detach(first.front_end.attach_id)
     rig.engine.detach(second.front_end.attach_id)
-    found = first.table.describe(first.row)
+    found = first.table.read(first.row)._asdict()
     assert (found["phase"], found["failed"], found["participants"]) == ("open", 0, 0)
     third = Participant(rig, broker.topic, 5)
     assert third.result_of(b"3/0") == 0

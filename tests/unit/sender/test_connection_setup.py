@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from cyproducer.sender.brokers.broker import CLOSED_BY_PEER, CLOSED_BY_TLS, Link
+from cyproducer.sender.brokers.broker import Link
 from cyproducer.sender.brokers.connection_setup import ConnectionSetup
+from cyproducer.sender.engine.events import CloseReason
 
 REFUSED = ssl.SSLError(1, "tlsv13 alert certificate required")
 REFUSED.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
@@ -18,10 +19,10 @@ ENDED = ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
 @pytest.mark.parametrize(
     ("reason", "error", "negotiated", "counts"),
     [
-        (CLOSED_BY_TLS, REFUSED, {}, True),
-        (CLOSED_BY_TLS, ENDED, {}, False),
-        (CLOSED_BY_PEER, None, {}, False),
-        (CLOSED_BY_TLS, REFUSED, {0: 9}, False),
+        (CloseReason.TLS, REFUSED, {}, True),
+        (CloseReason.TLS, ENDED, {}, False),
+        (CloseReason.BY_PEER, None, {}, False),
+        (CloseReason.TLS, REFUSED, {0: 9}, False),
     ],
     ids=["refused", "ended by the broker", "closed by the broker", "in use"],
 )
