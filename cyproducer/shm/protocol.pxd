@@ -82,36 +82,123 @@ cdef extern from "cyproducer/shm/word.h" nogil:
     uint32_t next_generation "cyp_next_generation"(uint32_t generation) noexcept
 
 
+# The layout, generated from the headers by tools/generate.py.
 cdef extern from "cyproducer/shm/layout.h" nogil:
-    const uint32_t CYP_LAYOUT_VERSION
+
+    const uint32_t CYP_PAGE_BYTES
+    const uint32_t CYP_SAMPLES_MAX
+    const uint64_t CYP_SAMPLE_WINDOW_NS
+    const uint32_t CYP_SAMPLES
     const uint32_t CYP_OWN_TIMES
+    const uint32_t CYP_CLIENT_TOPICS
+    const uint32_t CYP_SENDER_TOPICS
+    const uint32_t CYP_TOPIC_PROBES
+    const uint64_t CYP_METRICS_OTHER
+    const uint32_t CYP_METRICS_NODES
+    const uint32_t CYP_TRANSACTIONS_MAX
+    const uint32_t CYP_LAYOUT_VERSION
     const uint64_t CYP_ARENA_MAGIC
     const uint64_t CYP_OUTCOMES_MAGIC
     const uint64_t CYP_SNAPSHOT_MAGIC
     const uint64_t CYP_STATE_MAGIC
-    const uint32_t CYP_PAGE_BYTES
     const uint32_t CYP_NONE
     const uint32_t CYP_UNIT_BYTES
     const uint32_t CYP_BLOCK_BYTES
     const uint32_t CYP_BLOCK_UNITS
-    enum:
-        CYP_CHUNK_CLASSES
     const uint64_t CYP_ARENA_BYTES_MIN
     const uint64_t CYP_ARENA_BYTES_MAX
+    const uint64_t CYP_WORD_BYTES_MASK
+    const uint64_t CYP_WORD_COUNT_MASK
+    const uint64_t CYP_WORD_GENERATION_MASK
+    const uint64_t CYP_WORD_CONT
+    const uint64_t CYP_WORD_HEAD
+    const uint32_t CYP_RECORD_BYTES_MIN
+    const uint32_t CYP_SUBMIT_OPEN
+    const uint32_t CYP_SUBMIT_FULL
+    const uint32_t CYP_OUTCOME_RESULT
+    const uint32_t CYP_OUTCOME_RELEASE
+    const uint32_t CYP_EXTENTS_MAX
+    const uint32_t CYP_EXTENT_FREE
+    const uint32_t CYP_EXTENT_FILLED
+    const uint32_t CYP_TEXTS
+    const uint32_t CYP_TEXT_BYTES
+    const uint32_t CYP_CONTROL_ATTACHED
+    const uint32_t CYP_CONTROL_DETACHED
+    const uint32_t CYP_CONTROL_RELEASED
+    const uint32_t CYP_TOPICS_MAX
+    const uint32_t CYP_PARTITIONS_MAX
+    const uint32_t CYP_TOPIC_INDEX_ENTRIES
+    const uint32_t CYP_CHANGES_ENTRIES
+    const uint32_t CYP_LEADERS_BYTES
+    const uint64_t CYP_TOPIC_KNOWN
+    const uint64_t CYP_TOPIC_FORGOTTEN
+    const uint32_t CYP_ENTRIES_MAX
+    const uint32_t CYP_CONTRIBUTORS_MAX
+    const uint32_t CYP_BODIES_MAX
+    const uint32_t CYP_ENTRY_UNSURE
+    const uint32_t CYP_ENTRY_FRAGMENT
+    const uint32_t CYP_ENTRY_PROVEN
+    const uint32_t CYP_ENTRY_PARTIAL
+    const uint32_t CYP_ENTRY_REFUSED
+    const uint32_t CYP_ENTRY_ORDER_STEP
+    const uint32_t CYP_CONTRIBUTOR_REPORTED
+    const uint32_t CYP_DOUBTS_MAX
+    const uint32_t CYP_LANE_ORDINARY
+    const uint32_t CYP_LANE_ISOLATION
+    const uint32_t CYP_LANE_FREE
+    const uint32_t CYP_LANE_TRANSACTION
 
     enum:
-        CYP_SAMPLES_MAX
-        CYP_SAMPLES
-        CYP_CLIENT_TOPICS
-        CYP_SENDER_TOPICS
-        CYP_TOPIC_PROBES
-        CYP_METRICS_NODES
+        CYP_CACHE_LINE
+        CYP_TRANSACTIONAL_ID_BYTES
+        CYP_CHUNK_CLASSES
+        CYP_WORD_BYTES_BITS
+        CYP_WORD_COUNT_BITS
+        CYP_WORD_GENERATION_BITS
+        CYP_WORD_COUNT_SHIFT
+        CYP_WORD_GENERATION_SHIFT
+        CYP_WORD_CONT_SHIFT
+        CYP_WORD_HEAD_SHIFT
+        CYP_WORD_STATE_SHIFT
+        CYP_SUBMIT_KIND_SHIFT
+        CYP_SUBMIT_GENERATION_SHIFT
+        CYP_TOPIC_NAME_BYTES
+        CYP_SNAPSHOT_ERROR_BYTES
+        CYP_TOPIC_ERROR_SHIFT
+        CYP_LANE_TRANSACTION_SHIFT
+
+    ctypedef struct cyp_sample:
+        uint64_t start_ns
+        uint64_t last_ns
+        uint64_t events
+        uint64_t sum
+        uint64_t max
+
+    ctypedef struct cyp_sensor:
+        uint64_t total
+        uint64_t count
+        uint64_t current
+        cyp_sample *samples
+
+    ctypedef struct cyp_windows:
+        uint64_t window_ns
+        uint64_t samples
+
+    enum:
         CYP_OWN_BUFFER_WAIT
         CYP_OWN_EXHAUSTED
         CYP_OWN_ERRORS
         CYP_OWN_FLUSH
         CYP_OWN_METADATA_WAIT
         CYP_OWN_SENSORS
+
+    ctypedef struct cyp_own_metrics:
+        cyp_windows windows
+        uint64_t waiting
+        uint64_t *times
+        cyp_sensor *sensors
+
+    enum:
         CYP_CLIENT_BATCH_SIZE
         CYP_CLIENT_COMPRESSION
         CYP_CLIENT_QUEUE_TIME
@@ -121,18 +208,41 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_CLIENT_ERRORS
         CYP_CLIENT_SPLITS
         CYP_CLIENT_SENSORS
+
+    ctypedef struct cyp_client_metrics:
+        cyp_sensor *sensors
+
+    enum:
         CYP_TOPIC_RECORDS
         CYP_TOPIC_BYTES
         CYP_TOPIC_COMPRESSION
         CYP_TOPIC_RETRIES
         CYP_TOPIC_ERRORS
         CYP_TOPIC_SENSORS
+
+    ctypedef struct cyp_topic_metrics:
+        uint64_t key
+        cyp_sensor *sensors
+
+    ctypedef struct cyp_share_metrics:
+        cyp_client_metrics client
+        cyp_windows windows
+        uint64_t own_kept
+        cyp_topic_metrics *topics
+
+    enum:
         CYP_NODE_REQUESTS
         CYP_NODE_SENT
         CYP_NODE_RESPONSES
         CYP_NODE_RECEIVED
         CYP_NODE_LATENCY
         CYP_NODE_SENSORS
+
+    ctypedef struct cyp_node_metrics:
+        uint64_t key
+        cyp_sensor *sensors
+
+    enum:
         CYP_NETWORK_CREATED
         CYP_NETWORK_CLOSED
         CYP_NETWORK_IO
@@ -149,39 +259,6 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         CYP_NETWORK_REAUTHENTICATED
         CYP_NETWORK_REAUTH_FAILED
         CYP_NETWORK_SENSORS
-    const uint64_t CYP_SAMPLE_WINDOW_NS
-    const uint64_t CYP_METRICS_OTHER
-
-    ctypedef struct cyp_sensor:
-        uint64_t total
-        uint64_t count
-
-    ctypedef struct cyp_windows:
-        uint64_t window_ns
-        uint64_t samples
-
-    ctypedef struct cyp_own_metrics:
-        cyp_windows windows
-        uint64_t waiting
-        uint64_t *times
-        cyp_sensor *sensors
-
-    ctypedef struct cyp_client_metrics:
-        cyp_sensor *sensors
-
-    ctypedef struct cyp_topic_metrics:
-        uint64_t key
-        cyp_sensor *sensors
-
-    ctypedef struct cyp_share_metrics:
-        cyp_client_metrics client
-        cyp_windows windows
-        uint64_t own_kept
-        cyp_topic_metrics *topics
-
-    ctypedef struct cyp_node_metrics:
-        uint64_t key
-        cyp_sensor *sensors
 
     ctypedef struct cyp_sender_metrics:
         cyp_client_metrics client
@@ -194,17 +271,34 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         cyp_node_metrics *nodes
         cyp_topic_metrics *topics
 
-    const int CYP_WORD_COUNT_SHIFT
-    const int CYP_WORD_GENERATION_SHIFT
-    const int CYP_WORD_STATE_SHIFT
-    const uint64_t CYP_WORD_BYTES_MASK
-    const uint64_t CYP_WORD_COUNT_MASK
-    const uint64_t CYP_WORD_GENERATION_MASK
-    const uint64_t CYP_WORD_CONT
-    const uint64_t CYP_WORD_HEAD
-    const uint32_t CYP_RECORD_BYTES_MIN
+    enum:
+        CYP_TRANSACTION_NEW
+        CYP_TRANSACTION_READY
+        CYP_TRANSACTION_OPEN
+        CYP_TRANSACTION_COMMITTING
+        CYP_TRANSACTION_ABORTING
+        CYP_TRANSACTION_FATAL
 
-    enum cyp_slot_state:
+    ctypedef struct cyp_transaction_place:
+        int64_t producer_id
+        uint64_t number
+        int32_t result
+        uint32_t phase
+        int32_t failed
+        int16_t producer_epoch
+        uint8_t v2
+        uint8_t needs_epoch
+
+    ctypedef struct cyp_transaction_row:
+        uint32_t used
+        uint32_t current
+        uint64_t attach_id
+        int32_t timeout_ms
+        uint32_t id_bytes
+        cyp_transaction_place *places
+        char *id
+
+    enum:
         CYP_FREE
         CYP_OPEN
         CYP_READY
@@ -225,12 +319,6 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t chunk_bytes
         uint32_t waited_ms
 
-    enum:
-        CYP_SUBMIT_OPEN
-        CYP_SUBMIT_FULL
-        CYP_SUBMIT_KIND_SHIFT
-        CYP_SUBMIT_GENERATION_SHIFT
-
     ctypedef struct cyp_arena_header:
         uint64_t magic
         uint32_t layout_version
@@ -248,18 +336,6 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint64_t blocked_ns
         uint64_t outcome_head
         cyp_own_metrics metrics
-
-    enum:
-        CYP_OUTCOME_RESULT
-        CYP_OUTCOME_RELEASE
-        CYP_CONTROL_ATTACHED
-        CYP_CONTROL_DETACHED
-        CYP_CONTROL_RELEASED
-        CYP_TEXTS
-        CYP_TEXT_BYTES
-        CYP_EXTENTS_MAX
-        CYP_EXTENT_FREE
-        CYP_EXTENT_FILLED
 
     ctypedef struct cyp_outcome:
         uint32_t slot
@@ -308,20 +384,13 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t extents_used
         cyp_text *texts
 
-    const uint32_t CYP_TOPICS_MAX
-    const uint32_t CYP_TOPIC_INDEX_ENTRIES
-    const uint32_t CYP_CHANGES_ENTRIES
-    const uint32_t CYP_LEADERS_BYTES
-    enum:
-        CYP_TOPIC_NAME_BYTES
-        CYP_SNAPSHOT_ERROR_BYTES
-
     ctypedef struct cyp_topic_row:
         uint64_t word
         uint64_t leaders
         uint32_t name_bytes
         uint32_t generation
         char *name
+        uint64_t *name_words
 
     ctypedef struct cyp_snapshot_header:
         uint64_t magic
@@ -341,40 +410,12 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t auth_failures
         char *texts
 
-    const uint32_t CYP_ENTRIES_MAX
-    const uint32_t CYP_CONTRIBUTORS_MAX
-    const uint32_t CYP_PARTITIONS_MAX
-    const uint32_t CYP_BODIES_MAX
     enum:
         CYP_ENTRY_FREE
         CYP_ENTRY_ASSIGNED
         CYP_ENTRY_RESOLVED
         CYP_ENTRY_PREPARED
         CYP_ENTRY_SPLIT
-        CYP_ENTRY_UNSURE
-        CYP_ENTRY_FRAGMENT
-        CYP_ENTRY_PROVEN
-        CYP_ENTRY_PARTIAL
-        CYP_ENTRY_REFUSED
-        CYP_DOUBTS_MAX
-        CYP_LANE_ORDINARY
-        CYP_LANE_ISOLATION
-        CYP_LANE_FREE
-        CYP_LANE_TRANSACTION
-        CYP_LANE_TRANSACTION_SHIFT
-        CYP_TRANSACTIONS_MAX
-        CYP_TRANSACTIONAL_ID_BYTES
-        CYP_TRANSACTION_NEW
-        CYP_TRANSACTION_READY
-        CYP_TRANSACTION_OPEN
-        CYP_TRANSACTION_COMMITTING
-        CYP_TRANSACTION_ABORTING
-        CYP_TRANSACTION_FATAL
-        CYP_TOPIC_FREE
-        CYP_TOPIC_USED
-        CYP_TOPIC_RETIRED
-        CYP_ENTRY_ORDER_STEP
-        CYP_CONTRIBUTOR_REPORTED
 
     ctypedef struct cyp_entry:
         uint32_t state
@@ -419,6 +460,11 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t bumping
         uint64_t *doubtful_ends
 
+    enum:
+        CYP_TOPIC_FREE
+        CYP_TOPIC_USED
+        CYP_TOPIC_RETIRED
+
     ctypedef struct cyp_topic_state:
         uint32_t state
         uint32_t first
@@ -429,26 +475,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         int32_t partition
         uint32_t current
         uint32_t lane
-        cyp_identity identity[2]
-
-    ctypedef struct cyp_transaction_place:
-        int64_t producer_id
-        uint64_t number
-        int32_t result
-        uint32_t phase
-        int32_t failed
-        int16_t producer_epoch
-        uint8_t v2
-        uint8_t needs_epoch
-
-    ctypedef struct cyp_transaction_row:
-        uint32_t used
-        uint32_t current
-        uint64_t attach_id
-        int32_t timeout_ms
-        uint32_t id_bytes
-        cyp_transaction_place places[2]
-        char *id
+        cyp_identity *identity
 
     ctypedef struct cyp_state_header:
         uint64_t magic
@@ -471,6 +498,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t breadcrumb_slot
 
 
+# The end of the layout.
 cdef extern from "cyproducer/shm/geometry.h" nogil:
     ctypedef struct FrontEndGeometry "cyp_front_end_geometry":
         uint32_t slot_count

@@ -5,11 +5,6 @@ a topic by name once. Later it reads only changed rows of topics that it uses.
 """
 
 
-cdef extern from "cyproducer/shm/layout.h" nogil:
-    const uint64_t CYP_TOPIC_KNOWN
-    const uint64_t CYP_TOPIC_FORGOTTEN
-
-
 cdef inline uint8_t _share(uint8_t has_leader, uint8_t former) noexcept nogil:
     """Return the new CYP_SHARE byte of a partition. `has_leader`: from now on; `former`: its byte so far."""
     if not has_leader:

@@ -18,6 +18,7 @@ from typing import Any
 from cyproducer.host import control_messages
 from cyproducer.sender.brokers.engine import Engine
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
+from cyproducer.sender.engine.transaction_state import TransactionState
 from support.process import script_environment
 from support.transaction_table import leave_transactions_to_the_test
 
@@ -324,7 +325,8 @@ def _answer(
     elif op == "want":
         engine.want_topic(message["attach_id"], message["name"])
     elif op == "transactions":
-        answer["result"] = getattr(engine.transactions, message["method"])(*message["arguments"])
+        result = getattr(engine.transactions, message["method"])(*message["arguments"])
+        answer["result"] = result._asdict() if isinstance(result, TransactionState) else result
     elif op == "give_back":
         engine._loop.take_used_topics()
         engine._brokers.metadata._wanted.pop(message["name"], None)

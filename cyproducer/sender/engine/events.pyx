@@ -16,15 +16,6 @@ cdef enum EventKind:
     EVENT_SILENT = 12               # the broker has not answered the oldest request of a connection for SILENT_NS
 
 
-# How a front-end broke the shared-memory protocol; engine.py has the text for the log.
-cdef enum Violation:
-    VIOLATION_RING = 1              # its submission ring claims more entries than it can hold
-    VIOLATION_HINT = 2              # an entry of its submission ring is invalid
-    VIOLATION_CHAIN = 3             # a committed batch is not a valid chain of records
-    VIOLATION_CHANGED = 4           # it changed a batch after it was committed
-    VIOLATION_TOPIC = 5             # a committed batch has a generation that the topic's name never had
-
-
 ctypedef struct Event:
     uint8_t kind
     uint32_t node
@@ -40,15 +31,6 @@ ctypedef struct LeaderHint:
     uint32_t row                    # the lane's row of the partition table
     int32_t leader_id
     int32_t leader_epoch
-
-
-cdef enum CloseReason:
-    CLOSE_BY_PEER = -1
-    CLOSE_TIMEOUT = -2
-    CLOSE_PROTOCOL = -3
-    CLOSE_BY_US = -4
-    CLOSE_TLS = -5                  # TlsStream.error says why
-    CLOSE_NEEDS_TLS = -6            # a TLS alert came on a connection without TLS
 
 
 ctypedef struct Failure:

@@ -57,7 +57,7 @@ class World:
         self.ask("store", row, phase, PRODUCER_ID + index, self.epochs[index], 0, 0, True)
 
     def describe(self, index: int) -> dict:
-        return dict(self.ask("describe", self.rows[index]))
+        return dict(self.ask("read", self.rows[index]))
 
     def revive(self) -> None:
         """Wait for the end of the engine and start its successor."""
@@ -164,7 +164,7 @@ def test_killed_while_a_producer_gets_its_row(world: World, trigger: Trigger, na
     left = [row for row in world.ask("rows") if row not in world.rows]
     assert len(left) == (name == "transaction.row-used")
     for row in left:
-        assert world.ask("describe", row)["orphaned"], "no front-end knows this row"
+        assert world.ask("read", row)["orphaned"], "no front-end knows this row"
         assert world.ask("remove", row)
     committed_round(world)
     world.rig.check()
@@ -261,7 +261,7 @@ def test_participants_go_on_with_a_successor(broker: ScriptedBroker, crashing_nu
         rig.send(rig.attach(**joined), 0)
         rig.settle()
         (row,) = rig.engine.transactions("rows")
-        found = rig.engine.transactions("describe", row)
+        found = rig.engine.transactions("read", row)
         assert (found["phase"], found["failed"], found["participants"]) == ("open", 0, 2)
         rig.check()
         assert all(error == 0 for index in range(3) if index for error in rig.errors(index))
