@@ -339,19 +339,10 @@ cdef int64_t _encode_piece(
 
 cdef WireBatch *_new_part(Core *core, WireBatch *wire, ClientBatch *batch) noexcept nogil:
     """Take an entry for a part of `wire` that has no records yet. The caller has checked that there is one."""
-    core.free_wire_count -= 1
-    cdef WireBatch *part = &core.wires[core.free_wires[core.free_wire_count]]
-    cdef cyp_entry *entry = part.entry
+    cdef uint32_t index = take_entry(core)
+    cdef cyp_entry *entry = &core.entries[index]
     cdef cyp_entry *whole = wire.entry
-    reset_wire(part, wire.lane)
-    part.partial = True
-    part.codec = batch.front_end.codec
-    part.level = batch.front_end.level
-    part.unreported = 1
-    part.retries = wire.retries
-    part.acks = wire.acks
-    part.idempotent = wire.idempotent
-    part.retried = wire.retried
+    cdef WireBatch *part
     entry.flags = CYP_ENTRY_PARTIAL
     entry.partition = whole.partition
     entry.count = 0
@@ -371,6 +362,13 @@ cdef WireBatch *_new_part(Core *core, WireBatch *wire, ClientBatch *batch) noexc
     # after the fragments of the smaller batch that replaces a merged one
     entry.order = whole.order + (<uint32_t>MERGE_MAX if wire.body != NULL else 0)
     entry.parent = wire.index
+    part = init_wire(core, index, wire.lane)
+    part.idempotent = wire.idempotent
+    part.retried = wire.retried
+    part.codec = batch.front_end.codec
+    part.level = batch.front_end.level
+    part.unreported = 1
+    part.retries = wire.retries
     return part
 
 

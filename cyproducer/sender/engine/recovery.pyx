@@ -387,8 +387,7 @@ cdef void _restore_entries(Core *core, Owners *owners, Ranked *ranked, uint32_t 
     cdef uint32_t at
     cdef WireBatch *wire
     for at in range(count):
-        wire = &core.wires[ranked[at].index]
-        _restore_wire(core, wire)
+        wire = _restore_wire(core, ranked[at].index)
         if wire.entry.state == CYP_ENTRY_SPLIT:
             continue
         _restore_contributors(core, owners, wire)
@@ -428,23 +427,17 @@ cdef bint _can_go_on(Core *core, WireBatch *wire) noexcept nogil:
     return wire.acks != 0 and (wire.idempotent or wire.entry.attempts <= wire.retries)
 
 
-cdef void _restore_wire(Core *core, WireBatch *wire) noexcept nogil:
-    cdef cyp_entry *entry = wire.entry
-    reset_wire(wire, core.lanes[entry.partition])
-    wire.body = NULL if entry.body == CYP_NONE else core.bodies + <uint64_t>entry.body * CYP_BLOCK_BYTES
-    wire.retries = 0x7fffffff
-    wire.acks = entry.acks
+cdef WireBatch *_restore_wire(Core *core, uint32_t index) noexcept nogil:
+    """Return the wire batch of an entry in use, without its contributors."""
+    cdef cyp_entry *entry = &core.entries[index]
+    cdef WireBatch *wire = init_wire(core, index, core.lanes[entry.partition])
     wire.idempotent = entry.producer_id >= 0
-    wire.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0
-    wire.proven = wire.unsure and (entry.flags & CYP_ENTRY_PROVEN) != 0
     wire.retried = True
-    wire.partial = (entry.flags & CYP_ENTRY_PARTIAL) != 0
-    wire.fragment = (entry.flags & CYP_ENTRY_FRAGMENT) != 0
-    wire.stamped = entry.attempts > 0
     core.acks_seen |= <uint8_t>(1 << (entry.acks + 1))
     if wire.lane.topic.not_refreshed:
         note_use(core, wire.lane.topic)
         core.refresh_wanted = True
+    return wire
 
 
 cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noexcept nogil:
@@ -465,8 +458,7 @@ cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noe
         wire.contributor_count += 1
         if batch != NULL:
             wire.unreported += not batch.reported and not (wire.partial and wire.unreported)
-            if front_end.retries < wire.retries:
-                wire.retries = front_end.retries
+            wire.retries = min(wire.retries, front_end.retries)
             wire.codec = front_end.codec  # the batch may only be small enough for the broker if it is compressed again
             wire.level = front_end.level
         elif front_end == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED:

@@ -41,7 +41,6 @@ cdef object core_new(Core *core):
 
 cdef void core_state(Core *core, uint8_t *base, StateGeometry *geometry) noexcept:
     """Set the pointers into a state region."""
-    cdef uint32_t index
     core.state = base
     core.state_header = <cyp_state_header *>base
     core.partition_rows = <cyp_partition_row *>(base + geometry.partitions_offset)
@@ -50,9 +49,6 @@ cdef void core_state(Core *core, uint8_t *base, StateGeometry *geometry) noexcep
     core.bodies = base + geometry.bodies_offset
     core.transaction_rows = <cyp_transaction_row *>(base + geometry.transactions_offset)
     place_transactions(core)
-    for index in range(CYP_ENTRIES_MAX):
-        core.wires[index].index = index
-        core.wires[index].entry = &core.entries[index]
 
 
 cdef void begin_state(Core *core, StateGeometry *geometry) noexcept:

@@ -11,35 +11,41 @@ Sequences are 64-bit numbers here and do not wrap. In the batch header they wrap
 """
 
 
-cdef inline void reset_wire(WireBatch *wire, Lane *lane) noexcept nogil:
-    """Make a free wire batch one of `lane` that was never sent. Keep its entry, its flow and its links in lists."""
-    wire.lane = lane
-    wire.state = WIRE_WAITING
-    wire.request = NULL
-    wire.body = NULL
-    wire.packed = NULL
-    wire.codec = 0
-    wire.partial = False
-    wire.copy = NULL
-    wire.corrupt = 0
-    wire.breaks = 0
-    wire.contributor_count = 0
-    wire.unreported = 0
-    wire.stamped = False
-    wire.unsure = False
-    wire.proven = False
-    wire.proven_offset = -1
-    wire.refused = False
-    wire.retried = False
-    wire.record_named = False
-    wire.fragment = False
-    wire.ahead = AHEAD_NOT
-
-
 cdef enum:
     SEQUENCE_MASK = 0x7fffffff
     TRANSACTIONAL = 0x10            # attribute of a batch that belongs to a transaction
     KAFKA_CODE_MAX = 1000           # the codes of this project are beyond it
+
+
+cdef WireBatch *init_wire(Core *core, uint32_t index, Lane *lane) noexcept nogil:
+    """Initialise the wire batch of the entry `index`, which is in no list yet, and return it.
+
+    The entry is that of a batch of `lane`, and its flags, attempts, acks and body are filled in. The caller sets what
+    the entry does not say: `idempotent`, `retried`, and what follows from the contributors.
+    """
+    cdef WireBatch *wire = &core.wires[index]
+    cdef cyp_entry *entry = &core.entries[index]
+    memset(wire, 0, sizeof(WireBatch))
+    wire.state = WIRE_WAITING
+    wire.index = index
+    wire.entry = entry
+    wire.lane = lane
+    wire.body = NULL if entry.body == CYP_NONE else core.bodies + <uint64_t>entry.body * CYP_BLOCK_BYTES
+    wire.retries = INT32_MAX  # the smallest number of the contributors
+    wire.acks = entry.acks
+    wire.partial = (entry.flags & CYP_ENTRY_PARTIAL) != 0
+    wire.fragment = (entry.flags & CYP_ENTRY_FRAGMENT) != 0
+    wire.stamped = entry.attempts > 0
+    wire.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0
+    wire.proven = wire.unsure and (entry.flags & CYP_ENTRY_PROVEN) != 0
+    wire.proven_offset = -1
+    return wire
+
+
+cdef inline uint32_t take_entry(Core *core) noexcept nogil:
+    """Take a free entry and return its index. The caller has checked that there is one."""
+    core.free_wire_count -= 1
+    return core.free_wires[core.free_wire_count]
 
 
 cdef WireBatch *assign(Core *core, Lane *lane, ClientBatch **batches, uint32_t count) noexcept nogil:
@@ -79,26 +85,15 @@ cdef uint8_t *take_body(Core *core) noexcept nogil:
 
 cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t count, uint8_t *body) noexcept nogil:
     """Take a free entry and fill in everything except its length and sequence."""
-    cdef uint32_t index, row, previous_row = CYP_NONE, first = 0
+    cdef uint32_t index = take_entry(core), row, previous_row = CYP_NONE, first = 0
     cdef cyp_contributor *contributor
-    core.free_wire_count -= 1
-    cdef WireBatch *wire = &core.wires[core.free_wires[core.free_wire_count]]
-    cdef cyp_entry *entry = wire.entry
-    reset_wire(wire, lane)
-    wire.body = body
-    wire.codec = batches[0].front_end.codec
-    wire.level = batches[0].front_end.level
-    wire.contributor_count = count
-    wire.unreported = count
-    wire.retries = batches[0].front_end.retries
-    wire.acks = batches[0].front_end.acks
-    wire.idempotent = batches[0].front_end.idempotent
-    charge_new(core, wire, batches[0].front_end)
+    cdef WireBatch *wire
+    cdef cyp_entry *entry = &core.entries[index]
     entry.flags = 0
     entry.partition = lane.index
     entry.attempts = 0
     entry.cause = 0
-    entry.acks = wire.acks
+    entry.acks = batches[0].front_end.acks
     entry.order = core.next_order
     entry.parent = CYP_NONE
     core.next_order += CYP_ENTRY_ORDER_STEP
@@ -108,6 +103,13 @@ cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t
     entry.max_timestamp = batches[0].max_timestamp
     entry.body = CYP_NONE if body == NULL else <uint32_t>((body - core.bodies) // CYP_BLOCK_BYTES)
     entry.contributors = CYP_NONE
+    wire = init_wire(core, index, lane)
+    wire.idempotent = batches[0].front_end.idempotent
+    wire.codec = batches[0].front_end.codec
+    wire.level = batches[0].front_end.level
+    wire.contributor_count = count
+    wire.unreported = count
+    charge_new(core, wire, batches[0].front_end)
     for index in range(count):
         core.free_contributor_count -= 1
         row = core.free_contributors[core.free_contributor_count]
@@ -127,8 +129,7 @@ cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t
             core.contributors[previous_row].next = row
         previous_row = row
         first += batches[index].count
-        if batches[index].front_end.retries < wire.retries:
-            wire.retries = batches[index].front_end.retries
+        wire.retries = min(wire.retries, batches[index].front_end.retries)
         batches[index].state = BATCH_ASSIGNED
         batches[index].wire = wire
     entry.count = first
