@@ -67,43 +67,20 @@ cdef inline int16_t lane_producer_epoch(Core *core, Lane *lane) noexcept nogil:
     return core.isolation_producer_epoch if lane.isolation else core.producer_epoch
 
 
-cdef inline Lane *_unlink(Lane *head, Lane *lane) noexcept nogil:
-    """Take the lane out of its ring. Return the new head of the ring."""
-    if lane.next == lane:
-        return NULL
-    lane.previous.next = lane.next
-    lane.next.previous = lane.previous
-    return lane.next if head == lane else head
-
-
-cdef inline Lane *_link_last(Lane *head, Lane *lane) noexcept nogil:
-    """Append the lane to the ring. Return the head of the ring."""
-    if head == NULL:
-        lane.next = lane
-        lane.previous = lane
-        return lane
-    lane.next = head
-    lane.previous = head.previous
-    head.previous.next = lane
-    head.previous = lane
-    return head
-
-
 cdef inline void delist(Lane *lane) noexcept nogil:
     """Take the lane out of its leader's counts and rings."""
     cdef Node *node = lane.leader
     if lane.listed == LIST_READY:
         node.ready_count -= 1
     elif lane.listed == LIST_LINGERING:
-        node.lingering = _unlink(node.lingering, lane)
-        node.lingering_count -= 1
+        ring_remove(&node.lingering, &lane.link)
     lane.listed = LIST_NONE
 
 
 cdef inline void relist(Lane *lane) noexcept nogil:
     """Put the lane into the right ring of its leader.
 
-    This must be called after every change of ready, waiting, queue_count, the first wire, and the leader.
+    This must be called after every change of ready, waiting, queues, the first wire, and the leader.
     """
     cdef Node *node = lane.leader
     cdef Flow *flow = NULL
@@ -116,7 +93,7 @@ cdef inline void relist(Lane *lane) noexcept nogil:
         list_backlog(&lane.retries, lane, flow)
     if lane.ready or lane.waiting:
         wanted = LIST_READY
-    elif lane.queue_count:
+    elif lane.queues.length:
         wanted = LIST_LINGERING
     else:
         wanted = LIST_NONE
@@ -126,8 +103,7 @@ cdef inline void relist(Lane *lane) noexcept nogil:
     if wanted == LIST_READY:
         node.ready_count += 1
     elif wanted == LIST_LINGERING:
-        node.lingering = _link_last(node.lingering, lane)
-        node.lingering_count += 1
+        ring_append(&node.lingering, &lane.link)
     lane.listed = wanted
 
 
@@ -234,9 +210,16 @@ cdef void free_flows(FrontEnd *front_end) noexcept nogil:
 # ---------------------------------------------------------------- round robin
 
 
+cdef inline bint has_backlog(const Flow *flow) noexcept nogil:
+    """Return whether the flow has a backlog: then it is in the ring of its node."""
+    return flow.backlogs[0].first != NULL or flow.backlogs[1].first != NULL
+
+
 cdef void list_backlog(Backlog *backlog, Lane *lane, Flow *flow) noexcept nogil:
-    """Take the backlog out of its ring and append it to its ring of `flow`. If `flow` is NULL, only take it out."""
-    cdef Backlog *first
+    """Take the backlog out of its ring and append it to its ring of `flow`. If `flow` is NULL, only take it out.
+
+    With its first backlog, the flow is appended to the ring of its node, and its deficit starts at 0.
+    """
     if backlog.flow != NULL:
         unlist_backlog(backlog)
     if flow == NULL:
@@ -244,35 +227,10 @@ cdef void list_backlog(Backlog *backlog, Lane *lane, Flow *flow) noexcept nogil:
     backlog.kind = BACKLOG_RETRIES if backlog == &lane.retries else BACKLOG_NEW
     backlog.lane = lane
     backlog.flow = flow
-    if flow.counts[0] + flow.counts[1] == 0:
-        _enlist_flow(flow)
-    flow.counts[backlog.kind] += 1
-    first = flow.rings[backlog.kind]
-    if first == NULL:
-        backlog.next = backlog
-        backlog.previous = backlog
-        flow.rings[backlog.kind] = backlog
-        return
-    backlog.next = first
-    backlog.previous = first.previous
-    first.previous.next = backlog
-    first.previous = backlog
-
-
-cdef void _enlist_flow(Flow *flow) noexcept nogil:
-    """Append the flow to the ring of its node; its deficit starts at 0."""
-    cdef Node *node = flow.node
-    flow.deficit = 0
-    node.flow_count += 1
-    if node.flows == NULL:
-        flow.next = flow
-        flow.previous = flow
-        node.flows = flow
-        return
-    flow.next = node.flows
-    flow.previous = node.flows.previous
-    node.flows.previous.next = flow
-    node.flows.previous = flow
+    if not has_backlog(flow):
+        flow.deficit = 0
+        ring_append(&flow.node.flows, &flow.link)
+    ring_append(&flow.backlogs[backlog.kind], &backlog.link)
 
 
 cdef void unlist_backlog(Backlog *backlog) noexcept nogil:
@@ -280,26 +238,11 @@ cdef void unlist_backlog(Backlog *backlog) noexcept nogil:
     cdef Flow *flow = backlog.flow
     cdef uint8_t kind = backlog.kind
     backlog.flow = NULL
-    flow.counts[kind] -= 1
     if flow.postponed[kind] == backlog:
         flow.postponed[kind] = NULL
-    if backlog.next == backlog:
-        flow.rings[kind] = NULL
-    else:
-        backlog.previous.next = backlog.next
-        backlog.next.previous = backlog.previous
-        if flow.rings[kind] == backlog:
-            flow.rings[kind] = backlog.next
-    if flow.counts[0] + flow.counts[1]:
-        return
-    flow.node.flow_count -= 1
-    if flow.next == flow:
-        flow.node.flows = NULL
-    else:
-        flow.previous.next = flow.next
-        flow.next.previous = flow.previous
-        if flow.node.flows == flow:
-            flow.node.flows = flow.next
+    ring_remove(&flow.backlogs[kind], &backlog.link)
+    if not has_backlog(flow):
+        ring_remove(&flow.node.flows, &flow.link)
 
 
 cdef bint is_walk_done(const Core *core, Flow *flow) noexcept nogil:
@@ -308,25 +251,26 @@ cdef bint is_walk_done(const Core *core, Flow *flow) noexcept nogil:
     if flow.walk != core.walk:
         flow.walk = core.walk
         for kind in range(2):
-            flow.left[kind] = flow.counts[kind]
+            flow.left[kind] = flow.backlogs[kind].length
             if flow.postponed[kind] != NULL:
-                flow.rings[kind] = flow.postponed[kind]
+                flow.backlogs[kind].first = &flow.postponed[kind].link
                 flow.postponed[kind] = NULL
     return not _offers(core, flow, BACKLOG_RETRIES) and not _offers(core, flow, BACKLOG_NEW)
 
 
 cdef inline bint _offers(const Core *core, const Flow *flow, uint8_t kind) noexcept nogil:
     """Return whether the flow's ring of this kind has a backlog for this walk."""
-    return flow.left[kind] > 0 and flow.rings[kind] != NULL and (kind == BACKLOG_RETRIES or may_begin(core, flow))
+    return flow.left[kind] > 0 and flow.backlogs[kind].first != NULL \
+        and (kind == BACKLOG_RETRIES or may_begin(core, flow))
 
 
 cdef Backlog *next_backlog(const Core *core, Flow *flow) noexcept nogil:
     """Return the flow's next backlog, from its two rings alternately. is_walk_done() must be false."""
     cdef uint8_t kind = flow.next_kind if _offers(core, flow, flow.next_kind) else flow.next_kind ^ 1
-    cdef Backlog *found = flow.rings[kind]
+    cdef Backlog *found = <Backlog *>flow.backlogs[kind].first
     flow.next_kind = kind ^ 1
     flow.left[kind] -= 1
-    flow.rings[kind] = found.next
+    flow.backlogs[kind].first = found.link.next
     return found
 
 
@@ -338,8 +282,9 @@ cdef void keep_position(Flow *flow, Backlog *backlog) noexcept nogil:
 
 cdef void go_to_next_flow(Node *node) noexcept nogil:
     """Go on to the node's next flow and allow it QUANTUM_BYTES more, less its debt."""
-    node.flows = node.flows.next
-    node.flows.deficit = min(node.flows.deficit + QUANTUM_BYTES, <int64_t>QUANTUM_BYTES)
+    cdef Flow *flow = <Flow *>node.flows.first.next
+    node.flows.first = &flow.link
+    flow.deficit = min(flow.deficit + QUANTUM_BYTES, <int64_t>QUANTUM_BYTES)
 
 
 cdef void charge_bytes(const Core *core, Flow *flow, uint32_t size) noexcept nogil:
@@ -353,8 +298,8 @@ cdef void begin_with(const Core *core, Flow *flow) noexcept nogil:
 
     If nothing of it is in this request, it may send in the next one in spite of a debt.
     """
-    if flow.counts[0] + flow.counts[1]:
-        flow.node.flows = flow
+    if has_backlog(flow):
+        flow.node.flows.first = &flow.link
         if flow.served != core.walk:
             flow.deficit = max(flow.deficit, 1)
 
@@ -362,76 +307,59 @@ cdef void begin_with(const Core *core, Flow *flow) noexcept nogil:
 cdef void begin_backoff(Lane *lane) noexcept nogil:
     """Take the partition's backlogs out of their rings until the first check after `retry_at_ns`."""
     cdef Node *node = lane.leader
-    cdef Lane *first = node.backing_off
     if lane.backs_off:
         return
-    if first == NULL:
-        lane.next_backing_off = lane
-        lane.previous_backing_off = lane
-        node.backing_off = lane
+    if node.backing_off.first == NULL:
         node.backoff_ends_ns = UINT64_MAX
-    else:
-        lane.next_backing_off = first
-        lane.previous_backing_off = first.previous_backing_off
-        first.previous_backing_off.next_backing_off = lane
-        first.previous_backing_off = lane
+    lane.backoff.lane = lane
+    ring_append(&node.backing_off, &lane.backoff.link)
     lane.backs_off = True
-    node.backing_off_count += 1
     node.backoff_ends_ns = min(node.backoff_ends_ns, _check_at(node, lane.retry_at_ns))
     _relist_all(lane)
 
 
 cdef inline uint64_t _check_at(const Node *node, uint64_t wanted_ns) noexcept nogil:
     """Return when the ring is checked next: the interval grows with the number of partitions, as all are checked."""
-    return max(wanted_ns, node.backoff_checked_ns + node.backing_off_count * <uint64_t>BACKOFF_CHECK_NS)
+    return max(wanted_ns, node.backoff_checked_ns + node.backing_off.length * <uint64_t>BACKOFF_CHECK_NS)
 
 
 cdef void leave_backoff(Lane *lane) noexcept nogil:
     """Take a partition that backs off out of its ring. The caller lists its backlogs, if it has some."""
-    cdef Node *node = lane.leader
     lane.backs_off = False
-    node.backing_off_count -= 1
-    if lane.next_backing_off == lane:
-        node.backing_off = NULL
-        return
-    lane.previous_backing_off.next_backing_off = lane.next_backing_off
-    lane.next_backing_off.previous_backing_off = lane.previous_backing_off
-    if node.backing_off == lane:
-        node.backing_off = lane.next_backing_off
+    ring_remove(&lane.leader.backing_off, &lane.backoff.link)
 
 
 cdef void end_backoffs(Core *core, Node *node) noexcept nogil:
     """List the backlogs of partitions whose backoff is over, and note when the ring must be checked next."""
-    cdef Lane *lane = node.backing_off
-    cdef Lane *following
+    cdef Link *link = node.backing_off.first
+    cdef Lane *lane
     cdef uint64_t earliest = UINT64_MAX
-    cdef bint last = False
-    if lane == NULL:
+    cdef uint32_t _index
+    if link == NULL:
         return
     if node.backoff_ends_ns <= core.now:
         node.backoff_checked_ns = core.now
-        while not last:
-            following = lane.next_backing_off
-            last = following == node.backing_off
+        for _index in range(node.backing_off.length):
+            lane = (<LaneLink *>link).lane
+            link = link.next
             if lane.retry_at_ns <= core.now:
                 leave_backoff(lane)
                 _relist_all(lane)
             else:
                 earliest = min(earliest, lane.retry_at_ns)
-            lane = following
         node.backoff_ends_ns = _check_at(node, earliest)
-    if node.backing_off != NULL:
+    if node.backing_off.first != NULL:
         note_timer(core, node.backoff_ends_ns)
 
 
 cdef void _relist_all(Lane *lane) noexcept nogil:
     """Update the lists of the partition's retries and queues."""
-    cdef Queue *queue = lane.ring
+    cdef Queue *queue = <Queue *>lane.queues.first
     cdef uint32_t _index
     relist(lane)
-    for _index in range(lane.queue_count):
+    for _index in range(lane.queues.length):
         relist_queue(queue)
-        queue = queue.next
+        queue = <Queue *>queue.link.next
 
 
 cdef void set_leader(Core *core, Lane *lane, Node *leader, int32_t epoch) noexcept nogil:
@@ -456,7 +384,7 @@ cdef void set_leader(Core *core, Lane *lane, Node *leader, int32_t epoch) noexce
 
 cdef void move_lane(Core *core, Lane *lane, Node *leader) noexcept nogil:
     """Change the lane's leader, or its connection. Its batches wait for that one, and its rows are counted there."""
-    cdef Queue *queue = lane.ring
+    cdef Queue *queue = <Queue *>lane.queues.first
     cdef uint32_t _index
     cdef WireBatch *wire = lane.wire_head
     cdef FrontEnd *front_end
@@ -467,10 +395,10 @@ cdef void move_lane(Core *core, Lane *lane, Node *leader) noexcept nogil:
         leave_backoff(lane)
     if lane.retries.flow != NULL:
         unlist_backlog(&lane.retries)
-    for _index in range(lane.queue_count):
+    for _index in range(lane.queues.length):
         if queue.backlog.flow != NULL:
             unlist_backlog(&queue.backlog)
-        queue = queue.next
+        queue = <Queue *>queue.link.next
     delist(lane)
     lane.leader = leader
     wire = lane.wire_head
@@ -670,7 +598,7 @@ cdef bint _drain(Core *core, Node *node) noexcept nogil:
     """Make the next request for the node. Return True if there is one to write."""
     cdef Request *request
     if node.state != CONNECTION_READY:
-        if node.state == CONNECTION_CLOSED and not node.work_reported and (node.ready_count or node.lingering_count):
+        if node.state == CONNECTION_CLOSED and not node.work_reported and (node.ready_count or node.lingering.length):
             node.work_reported = True
             push_event(core, EVENT_WORK, node.index, 0, 0)
         return False
@@ -782,10 +710,10 @@ cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
     cdef Backlog *backlog
     cdef WireBatch *wire
     core.walk += 1
-    while node.flows != NULL and idle <= node.flow_count and draft.count < draft.most \
+    while node.flows.first != NULL and idle <= node.flows.length and draft.count < draft.most \
             and draft.size < draft.room:
-        flow = node.flows
-        if node.flow_count == 1:
+        flow = <Flow *>node.flows.first
+        if node.flows.length == 1:
             flow.deficit = max(flow.deficit, 1)  # a single flow gets no debt
         if flow.deficit <= 0 or is_walk_done(core, flow):
             # the others may have nothing: a flow that only has a debt is visited again in this walk
@@ -810,15 +738,15 @@ cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
 
 cdef void _collect_lingering(Core *core, Node *node, Draft *draft) noexcept nogil:
     """Add batches to a small request: go once through the partitions that only have lingering batches."""
-    cdef uint32_t left = node.lingering_count
+    cdef uint32_t left = node.lingering.length
     cdef bint postponed = False
     cdef Lane *lane
     cdef WireBatch *wire
-    while left and node.lingering != NULL and draft.count < draft.most \
+    while left and node.lingering.first != NULL and draft.count < draft.most \
             and draft.size < DRAIN_ALL_BELOW_BYTES:
         left -= 1
-        lane = node.lingering
-        node.lingering = lane.next
+        lane = <Lane *>node.lingering.first
+        node.lingering.first = lane.link.next
         wire = _take_from(core, lane, draft, &postponed)
         if wire != NULL and wire.flow != NULL:
             charge_bytes(core, wire.flow, wire_bytes(wire))
@@ -967,7 +895,7 @@ cdef WireBatch *_new_wire(
         return NULL
     if not alone and queue.head.bytes + 400 > room and sent_bytes(queue.head) + 400 > room:
         postponed[0] = True
-        lane.ring = queue  # it keeps its round-robin position
+        lane.queues.first = &queue.link  # it keeps its round-robin position
         return NULL
     batches[0] = take_head(queue)
     queue.deficit -= batches[0].bytes
@@ -1026,7 +954,7 @@ cdef Queue *_next_queue(Core *core, Lane *lane, int16_t acks, bint *postponed) n
     Return NULL if there is none. Set `postponed` if a queue is passed for lack of time to compress its head. This
     queue keeps its position.
     """
-    cdef Queue *queue = lane.ring
+    cdef Queue *queue = <Queue *>lane.queues.first
     cdef Queue *lingering = NULL
     cdef Queue *passed = NULL
     cdef uint32_t left, _round
@@ -1034,7 +962,7 @@ cdef Queue *_next_queue(Core *core, Lane *lane, int16_t acks, bint *postponed) n
     if queue == NULL:
         return NULL
     for _round in range(1 + core.max_request_size // QUANTUM_BYTES):
-        left = lane.queue_count
+        left = lane.queues.length
         while left:
             left -= 1
             if queue.front_end.acks == acks and (lane.isolation or not queue.isolated) \
@@ -1051,14 +979,14 @@ cdef Queue *_next_queue(Core *core, Lane *lane, int16_t acks, bint *postponed) n
                 else:
                     some_ready = True
                     queue.deficit = min(queue.deficit + QUANTUM_BYTES, <int64_t>core.max_request_size + QUANTUM_BYTES)
-                    if lane.queue_count == 1:
+                    if lane.queues.length == 1:
                         queue.deficit = <int64_t>queue.head.bytes  # a single queue gets no debt
                     if queue.deficit >= <int64_t>queue.head.bytes:
-                        lane.ring = queue.next
+                        lane.queues.first = queue.link.next
                         if passed != NULL and passed != queue:  # by then its front-end may have compressed it
-                            rotate_ring(queue, passed)
+                            rotate_queues(queue, passed)
                         return queue
-            queue = queue.next
+            queue = <Queue *>queue.link.next
         if not some_ready:
             break
     return lingering
@@ -1069,9 +997,9 @@ cdef void _add_small_heads(
 ) noexcept nogil:
     """Add small heads of other front-ends to the same wire batch, as far as a body and the request have space."""
     cdef uint32_t most = merge_room(core, flow_of(batches[0].front_end, lane.leader))
-    cdef Queue *queue = lane.ring
+    cdef Queue *queue = <Queue *>lane.queues.first
     cdef Queue *following
-    cdef uint32_t left = lane.queue_count
+    cdef uint32_t left = lane.queues.length
     # re-encoding may lengthen both deltas of a record: a third of the space is kept for that
     cdef uint64_t limit = min(<uint64_t>CYP_BLOCK_BYTES, room) * 2 // 3
     if lane.merge_max:
@@ -1079,7 +1007,7 @@ cdef void _add_small_heads(
     cdef FrontEnd *first = batches[0].front_end
     while left and count[0] < most and queue != NULL:
         left -= 1
-        following = queue.next
+        following = <Queue *>queue.link.next
         if queue.front_end != first and queue.front_end.acks == first.acks \
                 and queue.front_end.idempotent == first.idempotent and queue.front_end.retries == first.retries \
                 and queue.front_end.codec == first.codec and queue.front_end.level == first.level \
@@ -1092,5 +1020,5 @@ cdef void _add_small_heads(
                 batches[count[0]] = take_head(queue)
                 count[0] += 1
         queue = following
-        if lane.ring == NULL:
+        if lane.queues.first == NULL:
             break

@@ -262,7 +262,7 @@ cdef ClientBatch *admit(
         finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
     note_use(core, core.topics[topic])
-    if core.topics[topic].not_refreshed or (queue.lane.leader == NULL and queue.lane.ring == NULL):
+    if core.topics[topic].not_refreshed or (queue.lane.leader == NULL and queue.lane.queues.first == NULL):
         core.topics[topic].not_refreshed = False
         core.refresh_wanted = True
     _enqueue(queue, batch)
@@ -333,45 +333,21 @@ cdef Queue *queue_for(FrontEnd *front_end, Lane *lane) noexcept nogil:
     return front_end.queues[index]
 
 
-cdef void _ring_insert(Queue *queue) noexcept nogil:
-    """Append the queue to its lane's ring."""
+cdef void _enlist_queue(Queue *queue) noexcept nogil:
+    """Append the queue to the ring of its lane; its deficit starts at 0."""
     cdef Lane *lane = queue.lane
     queue.deficit = 0
-    if lane.ring == NULL:
-        queue.next = queue
-        queue.previous = queue
-        lane.ring = queue
-    else:
-        queue.next = lane.ring
-        queue.previous = lane.ring.previous
-        lane.ring.previous.next = queue
-        lane.ring.previous = queue
-    lane.queue_count += 1
+    ring_append(&lane.queues, &queue.link)
     if queue.isolated and not lane.isolation:
         lane.isolation_pending = True
 
 
-cdef void _ring_remove(Queue *queue) noexcept nogil:
-    cdef Lane *lane = queue.lane
-    if queue.next == queue:
-        lane.ring = NULL
-    else:
-        queue.previous.next = queue.next
-        queue.next.previous = queue.previous
-        if lane.ring == queue:
-            lane.ring = queue.next
-    queue.next = NULL
-    queue.previous = NULL
-    lane.queue_count -= 1
-
-
-cdef void rotate_ring(Queue *queue, Queue *first) noexcept nogil:
+cdef void rotate_queues(Queue *queue, Queue *first) noexcept nogil:
     """Rotate the lane's ring so that it begins with `first`, and move `queue`, another one, to its end."""
-    cdef int64_t deficit = queue.deficit
-    _ring_remove(queue)
-    queue.lane.ring = first
-    _ring_insert(queue)
-    queue.deficit = deficit
+    cdef Ring *ring = &queue.lane.queues
+    ring_remove(ring, &queue.link)
+    ring.first = &first.link
+    ring_append(ring, &queue.link)
 
 
 cdef void _enqueue(Queue *queue, ClientBatch *batch) noexcept nogil:
@@ -379,7 +355,7 @@ cdef void _enqueue(Queue *queue, ClientBatch *batch) noexcept nogil:
     batch.next = NULL
     if queue.head == NULL:
         queue.head = batch
-        _ring_insert(queue)
+        _enlist_queue(queue)
     else:
         queue.tail.next = batch
         batch.previous = queue.tail
@@ -399,7 +375,7 @@ cdef ClientBatch *take_head(Queue *queue) noexcept nogil:
     queue.length -= 1
     if queue.head == NULL:
         queue.tail = NULL
-        _ring_remove(queue)
+        ring_remove(&queue.lane.queues, &queue.link)
     else:
         queue.head.previous = NULL
     queue.lane.ready -= 1
@@ -435,7 +411,7 @@ cdef void put_back(ClientBatch *batch) noexcept nogil:
     if queue.head == NULL:
         queue.tail = batch
         queue.head = batch
-        _ring_insert(queue)
+        _enlist_queue(queue)
     else:
         queue.head.previous = batch
     queue.head = batch
@@ -454,14 +430,14 @@ cdef void move_queue(Queue *queue, Lane *lane) noexcept nogil:
         ready += batch.state != BATCH_LINGERING
         batch = batch.next
     if queue.head != NULL:
-        _ring_remove(queue)
+        ring_remove(&queue.lane.queues, &queue.link)
     if queue.backlog.flow != NULL:
         unlist_backlog(&queue.backlog)
     left.ready -= ready
     relist(left)
     queue.lane = lane
     if queue.head != NULL:
-        _ring_insert(queue)
+        _enlist_queue(queue)
     lane.ready += ready
     relist(lane)
     relist_queue(queue)

@@ -177,7 +177,7 @@ cdef void _check_node(Node *node) noexcept nogil:
     cdef uint32_t requests = 0
     cdef uint64_t size = 0
     cdef Request *request = node.sent_head
-    check(_ring_length(node.lingering) == node.lingering_count, b"lingering_count is the ring's length")
+    _check_lanes(node)
     _check_flows(node)
     while request != NULL:
         check(request.finished, b"a request that waits for its response is written in full")
@@ -200,44 +200,53 @@ cdef void _check_node(Node *node) noexcept nogil:
 
 
 cdef void _check_flows(Node *node) noexcept nogil:
-    """Check that the ring of flows and the rings of backlogs have their counted lengths."""
-    cdef Flow *flow = node.flows
+    """Check the ring of flows and their rings of backlogs."""
+    cdef Flow *flow = <Flow *>node.flows.first
     cdef Backlog *backlog
-    cdef uint32_t flows = 0, kind, length
-    while flow != NULL:
-        flows += 1
-        check(flow.node == node and flow.next.previous == flow, b"the ring of flows is doubly linked")
-        check(flow.counts[0] + flow.counts[1] > 0, b"a flow in the ring has a backlog")
+    cdef uint32_t kind, _flow, _backlog
+    _check_ring(&node.flows)
+    for _flow in range(node.flows.length):
+        check(flow.node == node, b"a flow is in the ring of its broker")
+        check(has_backlog(flow), b"a flow in the ring has a backlog")
         for kind in range(2):
-            length = 0
-            backlog = flow.rings[kind]
-            while backlog != NULL:
-                length += 1
-                check(backlog.flow == flow and backlog.kind == kind and backlog.next.previous == backlog,
-                      b"a backlog is in the ring that its fields name")
+            _check_ring(&flow.backlogs[kind])
+            backlog = <Backlog *>flow.backlogs[kind].first
+            for _backlog in range(flow.backlogs[kind].length):
+                check(backlog.flow == flow and backlog.kind == kind, b"a backlog is in the ring that its fields name")
                 check(backlog.lane.leader == node and backlog.lane.listed == LIST_READY,
                       b"a backlog's partition is ready at the flow's broker")
-                backlog = backlog.next
-                if backlog == flow.rings[kind]:
-                    break
-            check(length == flow.counts[kind], b"a flow counts its backlogs")
-        flow = flow.next
-        if flow == node.flows:
-            break
-    check(flows == node.flow_count, b"flow_count is the length of the ring")
+                backlog = <Backlog *>backlog.link.next
+        flow = <Flow *>flow.link.next
 
 
-cdef uint32_t _ring_length(Lane *head) noexcept nogil:
-    cdef Lane *lane = head
+cdef void _check_lanes(Node *node) noexcept nogil:
+    """Check the rings of the lanes that only linger, and of those that back off."""
+    cdef Link *link = node.lingering.first
+    cdef uint32_t _lane
+    _check_ring(&node.lingering)
+    for _lane in range(node.lingering.length):
+        check((<Lane *>link).leader == node and (<Lane *>link).listed == LIST_LINGERING,
+              b"a lane is in the ring that `listed` names")
+        link = link.next
+    link = node.backing_off.first
+    _check_ring(&node.backing_off)
+    for _lane in range(node.backing_off.length):
+        check((<LaneLink *>link).lane.leader == node and (<LaneLink *>link).lane.backs_off,
+              b"a lane in the ring of its leader's lanes that back off says so")
+        link = link.next
+
+
+cdef void _check_ring(const Ring *ring) noexcept nogil:
+    """Check that the ring is doubly linked and has its counted length."""
+    cdef const Link *link = ring.first
     cdef uint32_t length = 0
-    while lane != NULL:
+    while link != NULL:
         length += 1
-        check(lane.listed == LIST_LINGERING, b"a lane is in the ring that `listed` names")
-        check(lane.next.previous == lane, b"the ring of partitions is doubly linked")
-        lane = lane.next
-        if lane == head:
+        check(link.next.previous == link, b"a ring is doubly linked")
+        link = link.next
+        if link == ring.first:
             break
-    return length
+    check(length == ring.length, b"the length of a ring is counted")
 
 
 cdef void _check_request(Request *request) noexcept nogil:
@@ -297,11 +306,12 @@ cdef void _check_partition(
     Lane *lane, uint32_t *used, uint32_t *wires, uint32_t *contributors, uint32_t *bodies, uint64_t *queued
 ) noexcept nogil:
     cdef uint32_t ready = 0, queues = 0, queued_here, unresolved = 0, waiting = 0, in_flight = 0
-    cdef Queue *queue = lane.ring
+    cdef Queue *queue = <Queue *>lane.queues.first
     cdef ClientBatch *batch
     cdef WireBatch *wire = lane.wire_head
     cdef uint64_t sequence = 0
-    while queues < lane.queue_count:
+    _check_ring(&lane.queues)
+    while queues < lane.queues.length:
         check(queue != NULL and queue.head != NULL, b"a queue in the ring is not empty")
         check((queue.backlog.flow != NULL) == (lane.leader != NULL and not lane.backs_off
                                                and queue.head.state != BATCH_LINGERING),
@@ -319,8 +329,7 @@ cdef void _check_partition(
             batch = batch.next
         check(queued_here == queue.length, b"length counts the queue's batches")
         queued[0] += queued_here
-        queue = queue.next
-    check(queue == lane.ring, b"the ring of queues closes")
+        queue = <Queue *>queue.link.next
     check(ready == lane.ready, b"ready counts the queued batches that do not linger")
     while wire != NULL:
         check(wire.lane == lane, b"a wire is in its partition's list")

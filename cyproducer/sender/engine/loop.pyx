@@ -202,7 +202,7 @@ cdef class Loop:
     def wants_connection(self, uint32_t index):
         """Return whether there are batches for the broker. If not, the next one is reported with EVENT_WORK again."""
         cdef Node *node = self.core.nodes[index]
-        if node.ready_count or node.lingering_count:
+        if node.ready_count or node.lingering.length:
             return True
         node.work_reported = False
         return False
@@ -210,7 +210,7 @@ cdef class Loop:
     def idle_ms(self, uint32_t index):
         """Return for how long the connection was not used; 0 while a request is in flight or a batch waits for it."""
         cdef Node *node = self.core.nodes[index]
-        if node.in_flight or node.ready_count or node.lingering_count:
+        if node.in_flight or node.ready_count or node.lingering.length:
             return 0
         return (monotonic_ns() - node.active_ns) // 1_000_000
 

@@ -4,8 +4,8 @@ All of them are plain C memory of the sender process. Data that a restarted send
 (cyp_entry, cyp_contributor, cyp_partition_row), and these structures point to it. Data that a front-end wrote is read
 once, checked, and copied into these structures; only the records themselves are read from the arena later.
 
-    FrontEnd --batches[slot]--> ClientBatch --queue--> Queue (front-end x partition) --ring--> Lane --> Node
-    Node --flows--> Flow (front-end x broker) --rings--> Backlog (of a Queue, or of a Lane's retries)
+    FrontEnd --batches[slot]--> ClientBatch --queue--> Queue (front-end x partition) --lane--> Lane --leader--> Node
+    Node --flows--> Flow (front-end x broker) --backlogs--> Backlog (of a Queue, or of a Lane's retries)
     Lane --wires, by sequence--> WireBatch (one RecordBatch of a request) --contributors--> ClientBatch ...
     WireBatch --> Request --> Node's connection
 
@@ -226,11 +226,10 @@ cdef enum BacklogKind:
 
 
 ctypedef struct Backlog:
+    Link link                       # in one of the rings Flow.backlogs
     Lane *lane
     Flow *flow                      # NULL: it is in no ring
     uint8_t kind
-    Backlog *next
-    Backlog *previous
 
 
 # Rows of the state region that are in use.
@@ -244,23 +243,22 @@ ctypedef struct Usage:
 
 # One front-end at one broker: its position in the deficit round robin of requests, and the rows that it uses.
 ctypedef struct Flow:
+    Link link                       # in Node.flows
     FrontEnd *front_end             # NULL: Node.common, for wire batches whose front-end is not known
     Node *node
     Usage used                      # rows of the state region
-    Backlog *rings[2]               # by BacklogKind; each points to the backlog that is visited next
-    uint32_t counts[2]              # lengths of the rings
+    Ring backlogs[2]                # by BacklogKind; the first of each is visited next
     Backlog *postponed[2]           # the first backlog of this walk that was postponed: the next walk starts there
     uint32_t left[2]                # backlogs that this walk has not visited
     uint64_t walk                   # Core.walk when `left` was set
     uint64_t served                 # Core.walk when a wire batch of the flow was last added to a request
     uint8_t next_kind               # BacklogKind of the ring that is visited next
     int64_t deficit                 # bytes that the flow may still send before the next flow follows
-    Flow *next                      # ring of the node's flows that have a backlog
-    Flow *previous
 
 
 # The batches of one front-end for one partition, in the order of send().
 ctypedef struct Queue:
+    Link link                       # in Lane.queues
     FrontEnd *front_end
     Lane *lane
     ClientBatch *head
@@ -271,8 +269,6 @@ ctypedef struct Queue:
     uint32_t isolation_batches      # batches that must be acknowledged in the isolation lane before the queue leaves it
     uint32_t isolation_left         # how many of them are still missing
     Backlog backlog
-    Queue *next                     # ring of the lane's queues that are not empty
-    Queue *previous
 
 
 # The newest outcomes that the predecessor has published for a slot.
@@ -388,9 +384,16 @@ ctypedef struct Topic:
     bint not_refreshed              # its leaders are not kept up to date: its next batch requests a metadata refresh
 
 
+# A lane in the second of its two rings.
+ctypedef struct LaneLink:
+    Link link                       # in Node.backing_off
+    Lane *lane
+
+
 # One lane of a partition: the ordinary one, the isolation lane for front-ends whose records were refused, or that of a
 # transactional producer. Each has its own row, queues, sequences and producer id. A request carries a batch of one.
 ctypedef struct Lane:
+    Link link                       # in Node.lingering
     uint32_t index                  # row of the partition table
     bint isolation                  # isolation lane: no merging, one batch in flight, its own producer id
     Lane *other_lane                # of the same partition; NULL: there is none
@@ -408,8 +411,7 @@ ctypedef struct Lane:
     cyp_partition_row *row
     Node *leader                    # NULL: unknown
     int32_t leader_epoch            # the last one in the metadata; -1: not known
-    Queue *ring                     # points to the queue with which the next drain starts
-    uint32_t queue_count
+    Ring queues                     # the queues that are not empty; the next drain starts with the first
     uint32_t ready                  # queued batches that are DUE or CLOSED
     WireBatch *wire_head            # unresolved wire batches, by sequence
     WireBatch *wire_tail
@@ -435,8 +437,7 @@ ctypedef struct Lane:
     int16_t last_error              # of a failed attempt since the last acknowledged batch; 0: none
     uint64_t retry_at_ns            # end of its backoff
     bint backs_off                  # it has no backlogs until its node's backoff_ends_ns
-    Lane *next_backing_off          # ring of its leader's lanes that back off
-    Lane *previous_backing_off
+    LaneLink backoff                # then it is in this ring of its leader
     bint collected                  # the request being made has a wire batch of it: at most one per lane
     uint8_t doubt                   # LaneDoubt; a doubted lane with nothing in flight has Node.slow as its leader
     uint32_t prompt_answers         # of the slow connection since it was doubted, or since the last late one
@@ -446,8 +447,6 @@ ctypedef struct Lane:
     Lane *next_doubted
     uint8_t listed                  # LIST_: which kind of work it has for its leader
     Backlog retries
-    Lane *next                      # ring of its leader's LINGERING lanes
-    Lane *previous
 
 
 ctypedef struct Transaction:        # a transactional producer (transactions.pyx)
@@ -601,18 +600,15 @@ ctypedef struct Node:
     uint8_t next_acks               # acks + 1 of the batches that the next request takes first
     uint8_t *input
     uint32_t input_length, input_capacity
-    Flow *flows                     # ring of the flows that have a backlog; points to the current one
-    uint32_t flow_count
+    Ring flows                      # those that have a backlog; the first is the current one
     uint32_t ready_count            # lanes that are LIST_READY
-    Lane *backing_off               # ring of the lanes that back off and have no backlogs meanwhile
-    uint32_t backing_off_count
+    Ring backing_off                # lanes that back off and have no backlogs meanwhile
     uint64_t backoff_ends_ns        # when the ring is checked next
     uint64_t backoff_checked_ns     # when it was checked last
     uint32_t users                  # front-ends that have a flow to the broker
     Flow common                     # see Flow.front_end
     Usage used                      # sum over all its flows
-    Lane *lingering                 # ring of the lanes that only have lingering batches
-    uint32_t lingering_count
+    Ring lingering                  # lanes that only have lingering batches
 
 
 # A record that the broker has named in its answer about a wire batch.

@@ -110,7 +110,7 @@ cdef bint _is_stuck(Core *core, const Node *node) noexcept nogil:
     cdef const Request *request = oldest_request(node)
     cdef uint64_t timeout = _stuck_timeout(core, node)
     if node.state != CONNECTION_READY or node.muted_until_ns > core.now + timeout:
-        return node.ready_count > 0 or node.backing_off_count > 0
+        return node.ready_count > 0 or node.backing_off.length > 0
     return request != NULL and max(request.sent_ns, node.answered_ns) + timeout <= core.now
 
 

@@ -517,15 +517,15 @@ cdef void mark_for_isolation(Queue *queue) noexcept nogil:
 
 cdef void move_to_isolation(Core *core, Lane *lane) noexcept nogil:
     """Move the isolated queues that have no unresolved entry in the ordinary lane to the isolation lane."""
-    cdef Queue *queue = lane.ring
+    cdef Queue *queue = <Queue *>lane.queues.first
     cdef Queue *following
-    cdef uint32_t left = lane.queue_count
+    cdef uint32_t left = lane.queues.length
     lane.isolation_pending = False
     if lane.other_lane == NULL:
         append_lane(core, lane)
     while left:
         left -= 1
-        following = queue.next
+        following = <Queue *>queue.link.next
         if queue.isolated and lane.other_lane == NULL:
             queue.isolated = False  # no memory or table row for the isolation lane: it stays in its lane
         elif queue.isolated and _has_unresolved(core, queue):

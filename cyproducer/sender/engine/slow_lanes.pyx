@@ -97,7 +97,7 @@ cdef bint delays_others(const Node *node) noexcept nogil:
     cdef const Lane *lane = request.wires[0].lane
     if node.broker != NULL or request.wire_count > 1:
         return True
-    if node.ready_count + node.lingering_count > <uint32_t>(lane.leader == node and lane.listed != LIST_NONE):
+    if node.ready_count + node.lingering.length > <uint32_t>(lane.leader == node and lane.listed != LIST_NONE):
         return True
     request = request.next
     while request != NULL:
@@ -296,7 +296,7 @@ cdef bint _is_slow(const Core *core, const Node *broker) noexcept nogil:
 
 cdef inline bint _has_data(const Core *core, const Lane *lane) noexcept nogil:
     """Return whether the lane has batches, or has had some lately."""
-    return lane.queue_count or lane.unresolved \
+    return lane.queues.length or lane.unresolved \
         or core.now - min(lane.answered_ns, core.now) < <uint64_t>RECENT_NS
 
 

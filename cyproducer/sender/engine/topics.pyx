@@ -31,7 +31,7 @@ cdef inline Lane *next_lane(Lane *lane) noexcept nogil:
 cdef inline bint is_idle(const Lane *lane) noexcept nogil:
     """Return whether the lane has no batch and is in no ring."""
     return (
-        lane.ring == NULL and lane.queue_count == 0 and lane.ready == 0 and lane.wire_head == NULL
+        lane.queues.length == 0 and lane.ready == 0 and lane.wire_head == NULL
         and lane.unresolved == 0 and lane.in_flight == 0 and lane.waiting == 0 and lane.retries.flow == NULL
         and lane.listed == LIST_NONE and not lane.backs_off and not lane.collected
     )
@@ -181,7 +181,7 @@ cdef bint has_batches(Topic *topic) noexcept nogil:
     for index in range(topic.partition_count):
         lane = topic.partitions[index]
         while lane != NULL:
-            if lane.queue_count or lane.unresolved:
+            if lane.queues.length or lane.unresolved:
                 return True
             lane = next_lane(lane)
     return False

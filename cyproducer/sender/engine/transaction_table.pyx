@@ -127,7 +127,7 @@ cdef class TransactionTable:
         cdef Lane *lane = self._row(index).lanes
         found = []
         while lane != NULL:
-            if not lane.added and (lane.queue_count or lane.unresolved):
+            if not lane.added and (lane.queues.length or lane.unresolved):
                 found.append((lane.topic.name[:lane.topic.name_bytes].decode(), lane.number))
             lane = lane.next_of_transaction
         return found
@@ -148,7 +148,7 @@ cdef class TransactionTable:
         if self.core.event_count or self._is_attached(transaction):
             return False
         while lane != NULL:
-            if lane.backs_off and lane.queue_count == 0 and lane.unresolved == 0:
+            if lane.backs_off and lane.queues.length == 0 and lane.unresolved == 0:
                 leave_backoff(lane)  # nothing of it is sent again, so its time may end while the broker is down
             if not is_idle(lane) or self._is_asked(lane):
                 return False

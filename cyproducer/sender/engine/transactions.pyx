@@ -273,7 +273,7 @@ cdef bint is_busy(const Transaction *transaction) noexcept nogil:
     """Return whether a batch of the transaction is queued, waits to be sent again, or is in flight."""
     cdef const Lane *lane = transaction.lanes
     while lane != NULL:
-        if lane.queue_count or lane.unresolved:
+        if lane.queues.length or lane.unresolved:
             return True
         lane = lane.next_of_transaction
     return False
@@ -301,8 +301,8 @@ cdef void end_failed(Core *core) noexcept nogil:
         lane = transaction.lanes
         while lane != NULL:
             _end_waiting(core, lane)
-            while lane.ring != NULL:
-                _end_queue(core, lane.ring)
+            while lane.queues.first != NULL:
+                _end_queue(core, <Queue *>lane.queues.first)
             lane = lane.next_of_transaction
     untouch(core)
 
