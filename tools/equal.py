@@ -71,14 +71,18 @@ def digests(tree: Path, debug: bool, count: int, point: str, workers: int) -> di
 
 
 def compare(trees: list[Path], debug: bool, count: int, point: str, workers: int) -> int:
-    """Play schedules in both trees, print the seeds that differ, and return how many these are."""
+    """Play schedules in both trees, print the seeds that differ, and return how many these are.
+
+    At a crash point the play ends after some kills, so one tree may have played more seeds than the other.
+    """
     base, now = (digests(tree, debug, count, point, workers) for tree in trees)
-    differ = sorted((seed for seed in base if now.get(seed) != base[seed]), key=int)
+    played = sorted(base.keys() & now.keys() if point else base.keys() | now.keys(), key=int)
+    differ = [seed for seed in played if base.get(seed) != now.get(seed)]
     where = f" at {point}" if point else ""
-    print(f"{len(base) - len(differ)} of {len(base)} digests are equal{where}", flush=True)
-    if differ or len(base) != count:
+    print(f"{len(played) - len(differ)} of {len(played)} digests are equal{where}", flush=True)
+    if differ:
         print(f"  different{where}: seeds {', '.join(differ[:20])}", flush=True)
-    return len(differ) + count - len(base)
+    return len(differ)
 
 
 def main() -> int:
