@@ -6,15 +6,15 @@ SENDING = (
     Mutant(
         "in-flight-one-more",
         "a broker gets one request more than it may have in flight",
-        "or node.in_flight >= most or",
-        "or node.in_flight > most or",
+        "or node.connection.in_flight >= most or",
+        "or node.connection.in_flight > most or",
         "P7",
         ("integration/engine/test_engine_ready.py",),
     ),
     Mutant(
         "first-batch-alone",
         "several batches are in flight before the broker knows the producer id",
-        "    if idempotent and not lane.acknowledged and any_idempotent(lane):\n",
+        "    if idempotent and not lane.idempotence.acknowledged and any_idempotent(lane):\n",
         "    if idempotent and False:\n",
         "P7",
         ("integration/engine/test_engine_ready.py::test_a_partition_that_waits_does_not_stop_those_behind_it",),
@@ -30,7 +30,7 @@ SENDING = (
     Mutant(
         "retries-together",
         "a batch is sent again while others of its partition are in flight",
-        "        if lane.in_flight or not may_send_again(lane):\n",
+        "        if lane.wire.in_flight or not may_send_again(lane):\n",
         "        if not may_send_again(lane):\n",
         "P7",
         ("integration/engine/test_engine_ready.py", "integration/engine/test_engine_faults.py"),
@@ -38,7 +38,7 @@ SENDING = (
     Mutant(
         "round-robin-flow",
         "a front-end with a backlog gets no debt for what it has sent",
-        "            charge_bytes(core, wire.flow if wire.flow != NULL else flow, wire_bytes(wire))\n",
+        "            charge_bytes(core, wire.drain.flow if wire.drain.flow != NULL else flow, wire_bytes(wire))\n",
         "            pass\n",
         "P3",
         ("integration/engine/test_engine_fairness.py",),
@@ -47,14 +47,14 @@ SENDING = (
         "largest-timestamp",
         "the largest timestamp of a batch is that of its first chunk",
         "    if found > maximum[0]:\n        maximum[0] = found\n",
-        "    if found > maximum[0] and batch.chunks == 0:\n        maximum[0] = found\n",
+        "    if found > maximum[0] and batch.intake.chunks == 0:\n        maximum[0] = found\n",
         "P5",
         ("integration/engine/test_engine_timestamps.py",),
     ),
     Mutant(
         "order-of-unannounced",
         "batches that a front-end has not announced are sent in the order of their slots",
-        "        qsort(front_end.unknown, front_end.unknown_count, 2 * sizeof(uint64_t), _by_open_seq)\n",
+        "        qsort(front_end.intake.unknown, front_end.intake.unknown_count, 2 * sizeof(uint64_t), _by_open_seq)\n",
         "        pass\n",
         "P7",
         ("integration/engine/test_engine.py",),
@@ -79,8 +79,9 @@ SENDING = (
     Mutant(
         "requests-unwritten",
         "requests are made while an earlier one is not written yet",
-        "    return node.out_head != NULL or node.in_flight >= most or window_room(core, node) == 0\n",
-        "    return node.in_flight >= most or window_room(core, node) == 0\n",
+        "    return node.connection.out_head != NULL or node.connection.in_flight >= most or window_room(core, node) "
+        "== 0\n",
+        "    return node.connection.in_flight >= most or window_room(core, node) == 0\n",
         "P3",
         ("integration/engine/test_engine_ready.py::test_no_request_is_made_before_the_one_before_it_is_written",),
     ),
@@ -114,7 +115,7 @@ SENDING = (
     Mutant(
         "correlation-id",
         "an answer to another request is taken for that to the oldest one",
-        " or <int32_t>_get32(node.input + at + 4) != request.correlation_id:",
+        " or <int32_t>_get32(node.connection.input + at + 4) != request.correlation_id:",
         ":",
         "P5",
         ("integration/engine/test_engine_brokers.py::test_a_response_to_another_request_ends_the_connection",),
@@ -122,8 +123,9 @@ SENDING = (
     Mutant(
         "late-answer-unread",
         "an answer that came while the sender was stopped does not count",
-        "            if _read_available(core, node):\n                note_timer(core, core.now)  # the answer may",
-        "            if False:\n                note_timer(core, core.now)  # the answer may",
+        "            if _read_available(core, node):\n"
+        "                note_timer(core, core.loop.now)  # the answer may",
+        "            if False:\n                note_timer(core, core.loop.now)  # the answer may",
         "P2",
         ("integration/engine/test_engine_pace.py::test_an_answer_that_came_while_the_sender_was_stopped_counts",),
     ),
@@ -146,8 +148,8 @@ SENDING = (
     Mutant(
         "retries-one-less",
         "a batch has one attempt less than retries allows",
-        "    if wire.entry.attempts > wire.retries or",
-        "    if wire.entry.attempts >= wire.retries or",
+        "    if wire.entry.attempts > wire.wire.retries or",
+        "    if wire.entry.attempts >= wire.wire.retries or",
         "P5",
         ("integration/engine/test_engine_faults.py::test_retries_run_out",),
     ),
@@ -162,7 +164,7 @@ SENDING = (
     Mutant(
         "refresh-of-leaders",
         "an error that the leader has moved requests no metadata",
-        "        if is_stale_metadata(error):\n            core.refresh_wanted = True\n        back_off(",
+        "        if is_stale_metadata(error):\n            core.loop.refresh_wanted = True\n        back_off(",
         "        back_off(",
         "P2",
         ("integration/engine/test_engine_error_table.py::test_what_a_code_means_for_a_batch",),
@@ -189,8 +191,8 @@ SENDING = (
     Mutant(
         "refused-id",
         "a producer id that a broker does not know is used in a new epoch, for ever",
-        "    if lane.producer_epoch < EPOCH_MAX and not lane.needs_other_id:",
-        "    if lane.producer_epoch < EPOCH_MAX:",
+        "    if lane.idempotence.producer_epoch < EPOCH_MAX and not lane.idempotence.needs_other_id:",
+        "    if lane.idempotence.producer_epoch < EPOCH_MAX:",
         "P2",
         (
             "integration/engine/test_engine_producer_ids.py"
@@ -200,8 +202,8 @@ SENDING = (
     Mutant(
         "last-epoch",
         "the epoch is raised beyond its largest value",
-        "    if lane.producer_epoch < EPOCH_MAX and not lane.needs_other_id:",
-        "    if lane.producer_epoch <= EPOCH_MAX and not lane.needs_other_id:",
+        "    if lane.idempotence.producer_epoch < EPOCH_MAX and not lane.idempotence.needs_other_id:",
+        "    if lane.idempotence.producer_epoch <= EPOCH_MAX and not lane.idempotence.needs_other_id:",
         "P7",
         ("integration/engine/test_engine_faults.py::test_the_last_epoch_is_followed_by_another_producer_id",),
     ),
@@ -216,7 +218,7 @@ SENDING = (
     Mutant(
         "poison-neighbour",
         "front-ends fail whose records are in a merged batch with a bad one",
-        "        if batch != NULL and not batch.to_withdraw and is_aging(batch):\n            staying",
+        "        if batch != NULL and not batch.refusal.to_withdraw and is_aging(batch):\n            staying",
         "        if batch != NULL and False and is_aging(batch):\n            staying",
         "P3",
         ("integration/engine/test_engine.py::test_poison_in_a_merged_batch_fails_for_its_front_end_alone",),

@@ -6,8 +6,8 @@ TAKEOVER = (
     Mutant(
         "acks-zero-resent",
         "a successor sends batches with acks=0 again that may have been sent",
-        "    return wire.acks != 0 and (wire.idempotent or wire.entry.attempts <= wire.retries)",
-        "    return wire.idempotent or wire.entry.attempts <= wire.retries",
+        "    return wire.acks != 0 and (wire.idempotent or wire.entry.attempts <= wire.wire.retries)",
+        "    return wire.idempotent or wire.entry.attempts <= wire.wire.retries",
         "P2",
         (
             "integration/engine/test_engine_acks_zero.py"
@@ -17,7 +17,7 @@ TAKEOVER = (
     Mutant(
         "producer-id-lost",
         "a successor forgets the producer id",
-        "    core.producer_id = header.producer_id\n",
+        "    core.idempotence.producer_id = header.producer_id\n",
         "",
         "P2",
         ("integration/engine/test_takeover.py::test_sequences_go_on_where_they_were",),
@@ -25,7 +25,7 @@ TAKEOVER = (
     Mutant(
         "retries-after-takeover",
         "a successor sends a batch without idempotence again although it may have no retries",
-        "            wire.retries = min(wire.retries, front_end.retries)\n",
+        "            wire.wire.retries = min(wire.wire.retries, front_end.retries)\n",
         "",
         "P2",
         ("integration/engine/test_takeover.py::test_without_retries_an_unsure_batch_is_unknown",),

@@ -52,20 +52,20 @@ MUTANTS = (
     ),
     Mutant(
         "a batch that is given up counts as not in the log",
-        "    if wire.unsure and wire.lane.transaction == NULL and error != CODE_REQUEST_TOO_LARGE:",
-        "    if wire.unsure and wire.lane.transaction == NULL and error == CODE_OUTCOME_UNKNOWN:",
+        "    if wire.idempotence.unsure and wire.lane.transaction == NULL and error != CODE_REQUEST_TOO_LARGE:",
+        "    if wire.idempotence.unsure and wire.lane.transaction == NULL and error == CODE_OUTCOME_UNKNOWN:",
         first_seed=1429,
     ),
     Mutant(
         "a successor takes every batch for unsent",
-        "wire.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0",
-        "wire.unsure = False",
+        "wire.idempotence.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0",
+        "wire.idempotence.unsure = False",
         first_seed=886,
     ),
     Mutant(
         "a successor forgets the sequences of the batches that it takes over",
-        "            lane.next_sequence = max(lane.next_sequence, end)",
-        "            lane.next_sequence = identity.acked_end",
+        "            lane.idempotence.next_sequence = max(lane.idempotence.next_sequence, end)",
+        "            lane.idempotence.next_sequence = identity.acked_end",
     ),
     Mutant(
         "a successor drops the newest batch",
@@ -80,8 +80,8 @@ MUTANTS = (
     ),
     Mutant(
         "the rows for the results of a split batch are not free again",
-        "        front_end.extent_until[at - 1] = position\n",
-        "        front_end.extent_until[at - 1] = UINT64_MAX\n",
+        "        front_end.parts.extent_until[at - 1] = position\n",
+        "        front_end.parts.extent_until[at - 1] = UINT64_MAX\n",
     ),
     Mutant(
         "it is not stored that a transaction is open at the broker",

@@ -13,7 +13,7 @@ iteration; batches that need no compression do not wait.
 
 cdef inline uint32_t wire_bytes(const WireBatch *wire) noexcept nogil:
     """Return the size of the wire batch's records in bytes as they are sent."""
-    return wire.packed_bytes if wire.packed != NULL else wire.entry.length
+    return wire.compression.packed_bytes if wire.compression.packed != NULL else wire.entry.length
 
 
 cdef enum:
@@ -34,13 +34,13 @@ cdef void pack(Core *core, WireBatch *wire) noexcept nogil:
     cdef ClientBatch *batch
     cdef uint32_t offered
     cdef uint64_t began
-    if wire.codec == 0 or wire.packed != NULL:
+    if wire.compression.codec == 0 or wire.compression.packed != NULL:
         return
     if wire.entry.length < WORTHWHILE_BYTES or _is_too_old(wire):
-        wire.codec = 0
+        wire.compression.codec = 0
         return
     batch = core.contributor_batches[wire.entry.contributors]
-    records = wire.body if wire.body != NULL else wire.copy
+    records = wire.wire.body if wire.wire.body != NULL else wire.wire.copy
     offered = _offered(batch) if records == NULL else <uint32_t>CYP_NONE
     if offered != CYP_NONE:
         _take_offer(batch, wire, offered)
@@ -51,37 +51,37 @@ cdef void pack(Core *core, WireBatch *wire) noexcept nogil:
             began = monotonic_ns()
             with gil:
                 _compress(wire, records)
-            core.packing_ns += monotonic_ns() - began
+            core.compression.packing_ns += monotonic_ns() - began
         free(gathered)
-    if wire.packed == NULL:
-        wire.codec = 0
+    if wire.compression.packed == NULL:
+        wire.compression.codec = 0
 
 
 cdef bint may_compress(const Core *core, const FrontEnd *front_end) noexcept nogil:
     """Return whether this loop iteration may still compress a batch of the front-end, if it needs compression."""
-    return front_end.codec == 0 or core.packing_ns < PACKING_NS
+    return front_end.codec == 0 or core.compression.packing_ns < PACKING_NS
 
 
 cdef bint must_postpone(Core *core, ClientBatch *batch) noexcept nogil:
     """Return whether the batch must wait for the next loop iteration to be compressed. If so, that comes at once."""
-    if may_compress(core, batch.front_end) or (batch.state == BATCH_CLOSED and _offered(batch) != CYP_NONE):
+    if may_compress(core, batch.front_end) or (batch.intake.state == BATCH_CLOSED and _offered(batch) != CYP_NONE):
         return False
-    note_timer(core, core.now)
+    note_timer(core, core.loop.now)
     return True
 
 
 cdef bint must_postpone_wire(Core *core, const WireBatch *wire) noexcept nogil:
     """Return the same as must_postpone(), for a batch that has its sequence."""
-    if wire.codec == 0 or wire.packed != NULL or core.packing_ns < PACKING_NS:
+    if wire.compression.codec == 0 or wire.compression.packed != NULL or core.compression.packing_ns < PACKING_NS:
         return False
-    note_timer(core, core.now)
+    note_timer(core, core.loop.now)
     return True
 
 
 cdef bint _is_too_old(WireBatch *wire) noexcept nogil:
     """Return whether the broker is too old for the codec of the wire batch."""
-    return wire.codec == CODEC_ZSTD and (
-        wire.lane.leader == NULL or wire.lane.leader.produce_version < ZSTD_FROM
+    return wire.compression.codec == CODEC_ZSTD and (
+        wire.lane.drain.leader == NULL or wire.lane.drain.leader.connections.produce_version < ZSTD_FROM
     )
 
 
@@ -95,7 +95,7 @@ cdef uint32_t _offered(ClientBatch *batch) noexcept nogil:
     # it may also be a chunk in which the front-end wanted to continue the batch
     if slot >= front_end.slot_count or not row_is_written(front_end, slot) \
             or load_relaxed(&front_end.rows[slot].open_seq) != batch.open_seq \
-            or load_relaxed32(&front_end.rows[slot].chunk_bytes) != batch.bytes:
+            or load_relaxed32(&front_end.rows[slot].chunk_bytes) != batch.intake.bytes:
         return CYP_NONE
     return slot
 
@@ -111,10 +111,10 @@ cdef uint64_t sent_bytes(ClientBatch *batch) noexcept nogil:
         size += piece
         slot = load_relaxed32(&front_end.rows[slot].next)
         if slot == CYP_NONE:
-            return min(size, <uint64_t>batch.bytes)
-        if piece < CYP_UNIT_BYTES or size >= batch.bytes:
+            return min(size, <uint64_t>batch.intake.bytes)
+        if piece < CYP_UNIT_BYTES or size >= batch.intake.bytes:
             break  # all but the last are full: a circular chain ends soon
-    return batch.bytes
+    return batch.intake.bytes
 
 
 cdef void _take_offer(ClientBatch *batch, WireBatch *wire, uint32_t slot) noexcept nogil:
@@ -124,7 +124,7 @@ cdef void _take_offer(ClientBatch *batch, WireBatch *wire, uint32_t slot) noexce
     """
     cdef FrontEnd *front_end = batch.front_end
     cdef cyp_slot_row *row
-    cdef uint8_t *packed = <uint8_t *>malloc(batch.bytes)
+    cdef uint8_t *packed = <uint8_t *>malloc(batch.intake.bytes)
     cdef uint8_t *trimmed
     cdef uint32_t piece
     cdef uint64_t size = 0
@@ -134,7 +134,8 @@ cdef void _take_offer(ClientBatch *batch, WireBatch *wire, uint32_t slot) noexce
             break
         piece = load_relaxed32(&row.max_count)
         if load_relaxed(&row.open_seq) != batch.open_seq or piece == 0 or piece > CYP_BLOCK_BYTES \
-                or piece > (front_end.slot_count - slot) * <uint64_t>CYP_UNIT_BYTES or size + piece >= batch.bytes:
+                or piece > (front_end.slot_count - slot) * <uint64_t>CYP_UNIT_BYTES \
+                or size + piece >= batch.intake.bytes:
             break
         if not chunk_is_written(front_end, slot, piece):
             break
@@ -143,8 +144,8 @@ cdef void _take_offer(ClientBatch *batch, WireBatch *wire, uint32_t slot) noexce
         slot = load_relaxed32(&row.next)
         if slot == CYP_NONE:
             trimmed = <uint8_t *>realloc(packed, size)
-            wire.packed = packed if trimmed == NULL else trimmed
-            wire.packed_bytes = <uint32_t>size
+            wire.compression.packed = packed if trimmed == NULL else trimmed
+            wire.compression.packed_bytes = <uint32_t>size
             return
         if piece < CYP_UNIT_BYTES:
             break  # all but the last are full: a circular chain ends soon
@@ -156,9 +157,9 @@ cdef uint8_t *_contiguous(ClientBatch *batch, uint8_t **gathered) noexcept nogil
     cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t slot = batch.slot
     cdef uint64_t at = 0
-    if front_end.chunk_bytes[slot] == batch.bytes:
+    if front_end.chunk_bytes[slot] == batch.intake.bytes:
         return front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES
-    gathered[0] = <uint8_t *>malloc(batch.bytes)
+    gathered[0] = <uint8_t *>malloc(batch.intake.bytes)
     if gathered[0] == NULL:
         return NULL
     while slot != CYP_NONE:
@@ -169,22 +170,22 @@ cdef uint8_t *_contiguous(ClientBatch *batch, uint8_t **gathered) noexcept nogil
 
 
 cdef void _compress(WireBatch *wire, uint8_t *records) noexcept:
-    """Compress `records` into wire.packed if they become smaller."""
+    """Compress `records` into wire.compression.packed if they become smaller."""
     cdef Py_buffer packed
     try:
-        compress = _compressor(wire.codec, wire.level)
+        compress = _compressor(wire.compression.codec, wire.level)
         if compress is None:
             return
         view = PyMemoryView_FromMemory(<char *>records, wire.entry.length, PyBUF_READ)
         PyObject_GetBuffer(compress(view), &packed, PyBUF_SIMPLE)
     except Exception as error:
-        _log.error("batch sent uncompressed: compressing it with %s failed: %s", _NAMES[wire.codec], error)
+        _log.error("batch sent uncompressed: compressing it with %s failed: %s", _NAMES[wire.compression.codec], error)
         return
     if packed.len < <Py_ssize_t>wire.entry.length:
-        wire.packed = <uint8_t *>malloc(packed.len)
-        if wire.packed != NULL:
-            memcpy(wire.packed, packed.buf, packed.len)
-            wire.packed_bytes = <uint32_t>packed.len
+        wire.compression.packed = <uint8_t *>malloc(packed.len)
+        if wire.compression.packed != NULL:
+            memcpy(wire.compression.packed, packed.buf, packed.len)
+            wire.compression.packed_bytes = <uint32_t>packed.len
     PyBuffer_Release(&packed)
 
 

@@ -67,41 +67,45 @@ cdef enum:
 cdef inline uint64_t window_room(const Core *core, const Node *node) noexcept nogil:
     """Return how many bytes the next request may have; 0 if it must wait for an answer."""
     cdef uint64_t window
-    if node.users < 2:
+    if node.drain.users < 2:
         return core.max_request_size
-    if node.in_flight_bytes and core.now - node.idle_time_at_ns > IDLE_TIME_VALID_NS:
+    if node.connection.in_flight_bytes and core.loop.now - node.connection.window.idle_time_at_ns > IDLE_TIME_VALID_NS:
         return 0
-    window = max(node.rate * (node.idle_time_ns + QUEUE_NS) // 1000000000, <uint64_t>WINDOW_MIN_BYTES)
-    if node.in_flight_bytes and node.in_flight_bytes + ROOM_MIN_BYTES > window:
+    window = max(
+        node.connection.window.rate * (node.connection.window.idle_time_ns + QUEUE_NS) // 1000000000,
+        <uint64_t>WINDOW_MIN_BYTES
+    )
+    if node.connection.in_flight_bytes and node.connection.in_flight_bytes + ROOM_MIN_BYTES > window:
         return 0
     return min(window // 2, <uint64_t>core.max_request_size)
 
 
 cdef inline void window_enter(Node *node, const Request *request, uint64_t now) noexcept nogil:
     """Count a request that will be written."""
-    if node.in_flight_bytes == 0:
-        node.rate_since_ns = now
-        node.rate_bytes = 0
-        node.first_is_alone = request.kind == REQUEST_PRODUCE
-    node.in_flight_bytes += request.total
+    if node.connection.in_flight_bytes == 0:
+        node.connection.window.rate_since_ns = now
+        node.connection.window.rate_bytes = 0
+        node.connection.window.first_is_alone = request.kind == REQUEST_PRODUCE
+    node.connection.in_flight_bytes += request.produce.total
 
 
 cdef inline void window_leave(Node *node, const Request *request, uint64_t now) noexcept nogil:
     """Count the answer to the first request in flight."""
-    cdef uint64_t passed = now - node.rate_since_ns
-    cdef uint64_t taken = min(now - request.sent_ns, <uint64_t>IDLE_TIME_MAX_NS)
-    if node.first_is_alone:
-        node.first_is_alone = False
-        if taken <= node.idle_time_ns or now - node.idle_time_at_ns > IDLE_TIME_VALID_NS:
-            node.idle_time_ns = taken
-            node.idle_time_at_ns = now
-    node.answered_ns = now
-    node.in_flight_bytes -= request.total
-    node.rate_bytes += request.total
+    cdef uint64_t passed = now - node.connection.window.rate_since_ns
+    cdef uint64_t taken = min(now - request.connection.sent_ns, <uint64_t>IDLE_TIME_MAX_NS)
+    if node.connection.window.first_is_alone:
+        node.connection.window.first_is_alone = False
+        if taken <= node.connection.window.idle_time_ns \
+                or now - node.connection.window.idle_time_at_ns > IDLE_TIME_VALID_NS:
+            node.connection.window.idle_time_ns = taken
+            node.connection.window.idle_time_at_ns = now
+    node.connection.answered_ns = now
+    node.connection.in_flight_bytes -= request.produce.total
+    node.connection.window.rate_bytes += request.produce.total
     if passed >= RATE_SAMPLE_NS:
-        node.rate = node.rate_bytes * 1000000000 // passed
-        node.rate_since_ns = now
-        node.rate_bytes = 0
+        node.connection.window.rate = node.connection.window.rate_bytes * 1000000000 // passed
+        node.connection.window.rate_since_ns = now
+        node.connection.window.rate_bytes = 0
 
 
 # ------------------------------------------------------------ throttle
@@ -120,11 +124,11 @@ cdef inline void throttle(Node *node, uint64_t now, int32_t throttle_ms) noexcep
     cdef uint64_t until = now + <uint64_t>min(max(throttle_ms, 0), <int32_t>THROTTLE_MAX_MS) * 1000000
     if throttle_ms <= 0:
         return
-    node.muted_until_ns = max(node.muted_until_ns, until)
+    node.connection.muted_until_ns = max(node.connection.muted_until_ns, until)
     if node.broker != NULL:
-        node.broker.muted_until_ns = max(node.broker.muted_until_ns, until)
+        node.broker.connection.muted_until_ns = max(node.broker.connection.muted_until_ns, until)
     if node.slow != NULL:
-        node.slow.muted_until_ns = max(node.slow.muted_until_ns, until)
+        node.slow.connection.muted_until_ns = max(node.slow.connection.muted_until_ns, until)
 
 
 # ------------------------------------------------------------ connection
@@ -140,7 +144,7 @@ cdef inline uint64_t silent_at(const Node *node) noexcept nogil:
     if request == NULL:
         return UINT64_MAX
     # a broker that throttles does not read what was sent meanwhile
-    return max(max(request.sent_ns, node.answered_ns), node.muted_until_ns) + SILENT_NS
+    return max(max(request.connection.sent_ns, node.connection.answered_ns), node.connection.muted_until_ns) + SILENT_NS
 
 
 cdef enum:
@@ -155,52 +159,53 @@ cdef enum:
 cdef Node *new_node(Core *core, int32_t broker_id) noexcept nogil:
     """Add a node without a connection to the core's nodes. Return NULL if there is no memory."""
     cdef Node *node = <Node *>calloc(1, sizeof(Node))
-    cdef Node **grown = <Node **>realloc(core.nodes, (core.node_count + 1) * sizeof(Node *))
+    cdef Node **grown = <Node **>realloc(core.connection.nodes, (core.connection.node_count + 1) * sizeof(Node *))
     if grown != NULL:
-        core.nodes = grown
+        core.connection.nodes = grown
     if node == NULL or grown == NULL:
         free(node)
         return NULL
     node.id = broker_id
-    node.index = core.node_count
+    node.index = core.connection.node_count
     node.common.node = node
-    node.fd = -1
-    node.state = CONNECTION_CLOSED
+    node.connection.fd = -1
+    node.connection.state = CONNECTION_CLOSED
     node.epoll_tag = TAG_NODE << TAG_SHIFT | node.index
     enter_node(core, node)
-    core.nodes[node.index] = node
-    core.node_count += 1
+    core.connection.nodes[node.index] = node
+    core.connection.node_count += 1
     return node
 
 
 cdef void enqueue(Core *core, Node *node, Request *request) noexcept nogil:
     """Append a request to the node's output; flush_out writes it."""
-    window_enter(node, request, core.now)
-    request.node = node
-    if node.out_tail != NULL:
-        node.out_tail.next = request
+    window_enter(node, request, core.loop.now)
+    request.connection.node = node
+    if node.connection.out_tail != NULL:
+        node.connection.out_tail.connection.next = request
     else:
-        node.out_head = request
-    node.out_tail = request
-    node.in_flight += 1
+        node.connection.out_head = request
+    node.connection.out_tail = request
+    node.connection.in_flight += 1
     count_unanswered(core, 1)
 
 
 cdef void flush_out(Core *core, Node *node) noexcept nogil:
     """Write as much as the socket takes; wait with epoll for the rest."""
-    cdef Request *request = node.out_head
+    cdef Request *request = node.connection.out_head
     cdef uint32_t index
     cdef ssize_t written
     cdef int32_t reason = 0
     cdef bint blocked = False
     while request != NULL and not blocked:
-        if not request.started:
-            request.started = True
-            request.sent_ns = core.now
-            for index in range(request.wire_count):
-                mark_sent(core, request.wires[index])
+        if not request.connection.started:
+            request.connection.started = True
+            request.connection.sent_ns = core.loop.now
+            for index in range(request.produce.wire_count):
+                mark_sent(core, request.produce.wires[index])
         written = _write(
-            node, request.iov + request.iov_at, min(request.iov_count - request.iov_at, <uint32_t>IOV_PER_CALL_MAX),
+            node, request.produce.iov + request.connection.iov_at,
+            min(request.produce.iov_count - request.connection.iov_at, <uint32_t>IOV_PER_CALL_MAX),
             &reason,
         )
         if written < 0:
@@ -213,24 +218,24 @@ cdef void flush_out(Core *core, Node *node) noexcept nogil:
         count_written(core, node, <uint64_t>written)
         if _advance(request, <uint64_t>written):
             CRASHPOINT(b"write.whole")
-            node.active_ns = core.now
-            node.out_head = request.next
-            if node.out_head == NULL:
-                node.out_tail = NULL
+            node.connection.active_ns = core.loop.now
+            node.connection.out_head = request.connection.next
+            if node.connection.out_head == NULL:
+                node.connection.out_tail = NULL
             _written(core, node, request)
-            request = node.out_head
-    if blocked != node.wants_write:
-        node.wants_write = blocked
-        epoll_update(core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN | EPOLLOUT if blocked else EPOLLIN)
+            request = node.connection.out_head
+    if blocked != node.connection.wants_write:
+        node.connection.wants_write = blocked
+        epoll_update(core.epoll_fd, node.connection.fd, node.epoll_tag, EPOLLIN | EPOLLOUT if blocked else EPOLLIN)
 
 
 cdef inline ssize_t _write(Node *node, const iovec *pieces, int count, int32_t *reason) noexcept nogil:
     """Write pieces to the socket. Return the number of bytes, or -1 with the reason: an errno or a CloseReason."""
     cdef ssize_t written
-    if node.tls != NULL:
-        return tls_write(node.tls, pieces, count, reason)
+    if node.connection.tls != NULL:
+        return tls_write(node.connection.tls, pieces, count, reason)
     while True:
-        written = writev(node.fd, pieces, count)
+        written = writev(node.connection.fd, pieces, count)
         if written >= 0 or errno != EINTR:
             reason[0] = errno
             return written
@@ -242,10 +247,12 @@ cdef inline ssize_t _read(Node *node, bint may_receive, int32_t *reason) noexcep
     may_receive     with TLS, whether to read the socket, too
     """
     cdef ssize_t got
-    if node.tls != NULL:
-        return tls_read(node.tls, node.input + node.input_length, READ_BYTES, may_receive, reason)
+    if node.connection.tls != NULL:
+        return tls_read(
+            node.connection.tls, node.connection.input + node.connection.input_length, READ_BYTES, may_receive, reason
+        )
     while True:
-        got = read(node.fd, node.input + node.input_length, READ_BYTES)
+        got = read(node.connection.fd, node.connection.input + node.connection.input_length, READ_BYTES)
         if got >= 0 or errno != EINTR:
             reason[0] = errno
             return got
@@ -255,54 +262,54 @@ cdef bint _advance(Request *request, uint64_t written) noexcept nogil:
     """Skip `written` bytes. Return True at the end of the request."""
     cdef iovec *piece
     while written:
-        piece = &request.iov[request.iov_at]
+        piece = &request.produce.iov[request.connection.iov_at]
         if written < piece.iov_len:
             piece.iov_base = <uint8_t *>piece.iov_base + written
             piece.iov_len -= written
             return False
         written -= piece.iov_len
-        request.iov_at += 1
-    return request.iov_at == request.iov_count
+        request.connection.iov_at += 1
+    return request.connection.iov_at == request.produce.iov_count
 
 
 cdef void _written(Core *core, Node *node, Request *request) noexcept nogil:
     """Move a request that is written in full to the requests that wait for a response."""
     cdef uint32_t index
-    request.finished = True
-    request.next = NULL
+    request.connection.finished = True
+    request.connection.next = NULL
     count_request(core, node, request)
     core.totals.requests += request.kind == REQUEST_PRODUCE
     if request.kind == REQUEST_PRODUCE and request.acks == 0:
-        for index in range(request.wire_count):
-            report_written(core, request.wires[index])
-    if node.sent_tail != NULL:
-        node.sent_tail.next = request
+        for index in range(request.produce.wire_count):
+            report_written(core, request.produce.wires[index])
+    if node.connection.sent_tail != NULL:
+        node.connection.sent_tail.connection.next = request
     else:
-        node.sent_head = request
-    node.sent_tail = request
+        node.connection.sent_head = request
+    node.connection.sent_tail = request
 
 
 cdef void on_socket(Core *core, Node *node, uint32_t events) noexcept nogil:
     """Handle epoll events of the node's socket."""
     cdef int error
-    if node.state == CONNECTION_CLOSED:
+    if node.connection.state == CONNECTION_CLOSED:
         return
-    if node.state == CONNECTION_CONNECTING:
-        error = socket_error(node.fd)
+    if node.connection.state == CONNECTION_CONNECTING:
+        error = socket_error(node.connection.fd)
         if error:
             close_connection(core, node, error)
         elif events & EPOLLOUT:
-            node.state = CONNECTION_NEGOTIATING
+            node.connection.state = CONNECTION_NEGOTIATING
             count_established(core)
-            epoll_update(core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN)
+            epoll_update(core.epoll_fd, node.connection.fd, node.epoll_tag, EPOLLIN)
             push_event(core, EVENT_CONNECTED, node.index, 0, 0)
         return
-    if node.state == CONNECTION_HANDSHAKING:
+    if node.connection.state == CONNECTION_HANDSHAKING:
         push_event(core, EVENT_HANDSHAKE, node.index, 0, 0)
         return
     if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
         _read_available(core, node)
-    if node.state != CONNECTION_CLOSED and events & EPOLLOUT:
+    if node.connection.state != CONNECTION_CLOSED and events & EPOLLOUT:
         flush_out(core, node)
 
 
@@ -317,13 +324,15 @@ cdef bint _read_available(Core *core, Node *node) noexcept nogil:
     cdef int32_t reason = 0
     cdef void *grown
     while True:
-        if node.input_capacity - node.input_length < READ_BYTES:
-            grown = realloc(node.input, node.input_capacity + node.input_capacity // 2 + READ_BYTES)
+        if node.connection.input_capacity - node.connection.input_length < READ_BYTES:
+            grown = realloc(
+                node.connection.input, node.connection.input_capacity + node.connection.input_capacity // 2 + READ_BYTES
+            )
             if grown == NULL:
                 close_connection(core, node, CLOSE_PROTOCOL)
                 return False
-            node.input = <uint8_t *>grown
-            node.input_capacity += node.input_capacity // 2 + READ_BYTES
+            node.connection.input = <uint8_t *>grown
+            node.connection.input_capacity += node.connection.input_capacity // 2 + READ_BYTES
         got = _read(node, calls < TLS_READS_MAX, &reason)
         if got == 0:
             close_connection(core, node, CLOSE_BY_PEER)
@@ -333,30 +342,33 @@ cdef bint _read_available(Core *core, Node *node) noexcept nogil:
                 close_connection(core, node, reason)
                 return False
             return calls >= TLS_READS_MAX
-        node.input_length += <uint32_t>got
+        node.connection.input_length += <uint32_t>got
         count_read(core, node, <uint64_t>got)
         CRASHPOINT(b"read.arrived")
-        node.active_ns = core.now
+        node.connection.active_ns = core.loop.now
         if not _take_responses(core, node):
             close_connection(core, node, CLOSE_NEEDS_TLS if _is_alert(node) else CLOSE_PROTOCOL)
             return False
         _trim_input(node)
-        if got < READ_BYTES and node.tls == NULL:
+        if got < READ_BYTES and node.connection.tls == NULL:
             return False
         calls += 1
 
 
 cdef inline bint _is_alert(const Node *node) noexcept nogil:
     """Return whether the input is a TLS alert, as a listener with TLS sends it after a request without TLS."""
-    return node.tls == NULL and node.input_length >= 4 and _get32(node.input) >> 16 == TLS_ALERT
+    return (
+        node.connection.tls == NULL and node.connection.input_length >= 4
+        and _get32(node.connection.input) >> 16 == TLS_ALERT
+    )
 
 
 cdef void _trim_input(Node *node) noexcept nogil:
     """Free an empty input buffer that is larger than usual."""
-    if node.input_length == 0 and node.input_capacity > INPUT_KEPT_MAX:
-        free(node.input)
-        node.input = NULL
-        node.input_capacity = 0
+    if node.connection.input_length == 0 and node.connection.input_capacity > INPUT_KEPT_MAX:
+        free(node.connection.input)
+        node.connection.input = NULL
+        node.connection.input_capacity = 0
 
 
 cdef inline uint32_t _get32(const uint8_t *at) noexcept nogil:
@@ -367,43 +379,43 @@ cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
     """Handle the complete frames at the start of the input. Return False if they break Kafka's protocol."""
     cdef uint32_t at = 0, size
     cdef Request *request
-    while node.input_length - at >= 4:
-        size = _get32(node.input + at)
+    while node.connection.input_length - at >= 4:
+        size = _get32(node.connection.input + at)
         if size < 4 or size > RESPONSE_BYTES_MAX:
             return False
-        if node.input_length - at - 4 < size:
+        if node.connection.input_length - at - 4 < size:
             break
-        request = node.sent_head
-        if request == NULL or <int32_t>_get32(node.input + at + 4) != request.correlation_id:
+        request = node.connection.sent_head
+        if request == NULL or <int32_t>_get32(node.connection.input + at + 4) != request.correlation_id:
             return False
-        node.sent_head = request.next
-        if node.sent_head == NULL:
-            node.sent_tail = NULL
-        node.in_flight -= 1
+        node.connection.sent_head = request.connection.next
+        if node.connection.sent_head == NULL:
+            node.connection.sent_tail = NULL
+        node.connection.in_flight -= 1
         judge_answer(core, node, request)
-        window_leave(node, request, core.now)
+        window_leave(node, request, core.loop.now)
         count_unanswered(core, -1)
         count_response(core, node, request, size + 4)
         CRASHPOINT(b"read.framed")
         if request.kind == REQUEST_PRODUCE:
-            if not on_produce_response(core, node, request, node.input + at + 8, size - 4):
+            if not on_produce_response(core, node, request, node.connection.input + at + 8, size - 4):
                 _abandon(core, request)
                 recycle(core, request)
                 return False
             note_answer(node, request)
         elif request.kind == REQUEST_STATES:
-            if not on_states_response(core, node, node.input + at + 8, size - 4):
+            if not on_states_response(core, node, node.connection.input + at + 8, size - 4):
                 recycle(core, request)
                 return False
-        elif not _hand_to_python(core, node, request, node.input + at + 4, size):
+        elif not _hand_to_python(core, node, request, node.connection.input + at + 4, size):
             recycle(core, request)
             return False
         CRASHPOINT(b"read.judged")
         recycle(core, request)
         at += 4 + size
     if at:
-        memmove(node.input, node.input + at, node.input_length - at)
-        node.input_length -= at
+        memmove(node.connection.input, node.connection.input + at, node.connection.input_length - at)
+        node.connection.input_length -= at
     return True
 
 
@@ -413,15 +425,15 @@ cdef bint _hand_to_python(
     """Push the response as an event for Python. Return False without memory."""
     cdef uint8_t *copy = <uint8_t *>malloc(size)
     cdef Event *event
-    cdef uint32_t before = core.event_count
+    cdef uint32_t before = core.outcome.event_count
     if copy == NULL:
         return False
     memcpy(copy, payload, size)
     push_event(core, EVENT_RESPONSE, node.index, 0, 0)
-    if core.event_count == before:
+    if core.outcome.event_count == before:
         free(copy)
         return False
-    event = &core.events[before]
+    event = &core.outcome.events[before]
     event.correlation_id = request.correlation_id
     event.payload = copy
     event.payload_length = size
@@ -432,51 +444,51 @@ cdef void _abandon(Core *core, Request *request) noexcept nogil:
     """Retry the batches of a request whose connection is closed. If writing had begun, they are unsure."""
     cdef uint32_t index
     cdef WireBatch *wire
-    for index in range(request.wire_count):
-        wire = request.wires[index]
-        if wire.state != WIRE_IN_FLIGHT or wire.request != request:
+    for index in range(request.produce.wire_count):
+        wire = request.produce.wires[index]
+        if wire.wire.state != WIRE_IN_FLIGHT or wire.wire.request != request:
             continue  # the response contained its result
-        if request.acks == 0 and request.started:
+        if request.acks == 0 and request.connection.started:
             give_up(core, wire, ERROR_NETWORK_EXCEPTION, NULL)  # at most once: it is not sent again
         else:
             back_off(core, wire)
-            retry(core, wire, ERROR_NETWORK_EXCEPTION, request.started, NULL)
+            retry(core, wire, ERROR_NETWORK_EXCEPTION, request.connection.started, NULL)
 
 
 cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogil:
     """Close the connection. Every request in flight is sent again. `reason` is an errno or a CloseReason."""
     cdef Request *request
     cdef Request *following
-    if node.state == CONNECTION_CLOSED:
+    if node.connection.state == CONNECTION_CLOSED:
         return
-    node.state = CONNECTION_CLOSED
-    node.work_reported = False
-    if node.tls != NULL:
-        tls_end(node.tls)  # closes the socket
-        node.tls = NULL
-    elif node.fd >= 0:
-        close(node.fd)
-    node.fd = -1
-    node.wants_write = False
-    node.input_length = 0
+    node.connection.state = CONNECTION_CLOSED
+    node.drain.work_reported = False
+    if node.connection.tls != NULL:
+        tls_end(node.connection.tls)  # closes the socket
+        node.connection.tls = NULL
+    elif node.connection.fd >= 0:
+        close(node.connection.fd)
+    node.connection.fd = -1
+    node.connection.wants_write = False
+    node.connection.input_length = 0
     _trim_input(node)
     count_connection(core, -1)
-    count_unanswered(core, -<int32_t>node.in_flight)
-    node.in_flight = 0
-    node.in_flight_bytes = 0
+    count_unanswered(core, -<int32_t>node.connection.in_flight)
+    node.connection.in_flight = 0
+    node.connection.in_flight_bytes = 0
     forget_asked(node)
-    node.lone_in_flight = False
-    request = node.sent_head
-    if node.sent_tail != NULL:
-        node.sent_tail.next = node.out_head
+    node.drain.lone_in_flight = False
+    request = node.connection.sent_head
+    if node.connection.sent_tail != NULL:
+        node.connection.sent_tail.connection.next = node.connection.out_head
     else:
-        request = node.out_head
-    node.sent_head = NULL
-    node.sent_tail = NULL
-    node.out_head = NULL
-    node.out_tail = NULL
+        request = node.connection.out_head
+    node.connection.sent_head = NULL
+    node.connection.sent_tail = NULL
+    node.connection.out_head = NULL
+    node.connection.out_tail = NULL
     while request != NULL:
-        following = request.next
+        following = request.connection.next
         note_break(core, node, request, reason)
         _abandon(core, request)
         CRASHPOINT(b"read.abandoned")
@@ -495,15 +507,15 @@ cdef void check_timeouts(Core *core) noexcept nogil:
     cdef uint32_t index
     cdef uint64_t deadline
     cdef Node *node
-    for index in range(core.node_count):
-        node = core.nodes[index]
+    for index in range(core.connection.node_count):
+        node = core.connection.nodes[index]
         deadline = _answer_deadline(core, node)
-        if deadline <= core.now:
+        if deadline <= core.loop.now:
             if _read_available(core, node):
-                note_timer(core, core.now)  # the answer may be in the rest
+                note_timer(core, core.loop.now)  # the answer may be in the rest
                 continue
             deadline = _answer_deadline(core, node)
-        if deadline <= core.now:
+        if deadline <= core.loop.now:
             close_connection(core, node, CLOSE_TIMEOUT)
         elif deadline != UINT64_MAX:
             note_timer(core, deadline)
@@ -514,16 +526,16 @@ cdef void check_timeouts(Core *core) noexcept nogil:
 cdef void _check_silence(Core *core, Node *node) noexcept nogil:
     """Report it if the broker has not answered the oldest request of the connection for SILENT_NS."""
     cdef Request *request
-    if silent_at(node) <= core.now and not oldest_request(node).silent:
+    if silent_at(node) <= core.loop.now and not oldest_request(node).connection.silent:
         _read_available(core, node)
     request = oldest_request(node)
     if request == NULL:
         return
-    if core.now < silent_at(node):
-        request.silent = False  # the broker may have begun to throttle since it was reported
+    if core.loop.now < silent_at(node):
+        request.connection.silent = False  # the broker may have begun to throttle since it was reported
         note_timer(core, silent_at(node))
-    elif not request.silent:
-        request.silent = True
+    elif not request.connection.silent:
+        request.connection.silent = True
         push_event(core, EVENT_SILENT, node.index, 0, 0)
 
 
@@ -532,9 +544,9 @@ cdef void _check_lateness(Core *core, Node *node) noexcept nogil:
 
     drain_all() sets the timer for the next look.
     """
-    if late_at(core, node) <= core.now and delays_others(node):
+    if late_at(core, node) <= core.loop.now and delays_others(node):
         _read_available(core, node)
-        if late_at(core, node) <= core.now and delays_others(node):
+        if late_at(core, node) <= core.loop.now and delays_others(node):
             note_late(core, node)
 
 
@@ -548,7 +560,7 @@ cdef void confirm_late(Core *core, Node *node) noexcept nogil:
 cdef uint64_t _answer_deadline(const Core *core, const Node *node) noexcept nogil:
     """Return when the oldest request must be answered; UINT64_MAX without one."""
     cdef const Request *request = oldest_request(node)
-    if node.state == CONNECTION_CLOSED or request == NULL:
+    if node.connection.state == CONNECTION_CLOSED or request == NULL:
         return UINT64_MAX
     # a broker that throttles does not read what was sent meanwhile
-    return max(request.sent_ns, node.muted_until_ns) + core.request_timeout_ns
+    return max(request.connection.sent_ns, node.connection.muted_until_ns) + core.request_timeout_ns

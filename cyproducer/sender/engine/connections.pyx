@@ -36,7 +36,7 @@ cdef class Connections:
         self._loop = loop
 
     cdef Node *_node(self, uint32_t index) noexcept:
-        return self._loop.core.nodes[index]
+        return self._loop.core.connection.nodes[index]
 
     def take_descriptor(self, uint32_t index):
         """Return the descriptor of a connection that was just established. The caller owns it from here on.
@@ -44,9 +44,9 @@ cdef class Connections:
         begin_handshake() or Loop.close_node() must follow at once.
         """
         cdef Node *node = self._node(index)
-        if node.state != CONNECTION_NEGOTIATING or node.tls != NULL:
+        if node.connection.state != CONNECTION_NEGOTIATING or node.connection.tls != NULL:
             raise ValueError("the connection is not one that was just established")
-        fd, node.fd = node.fd, -1
+        fd, node.connection.fd = node.connection.fd, -1
         return fd
 
     def begin_handshake(self, uint32_t index, socket, wrap):
@@ -56,47 +56,48 @@ cdef class Connections:
         """
         cdef Node *node = self._node(index)
         cdef TlsStream stream = TlsStream(socket, wrap)
-        if node.state != CONNECTION_NEGOTIATING or node.tls != NULL or node.fd >= 0:
+        if node.connection.state != CONNECTION_NEGOTIATING or node.connection.tls != NULL or node.connection.fd >= 0:
             raise ValueError("the descriptor of the connection was not taken")
-        node.fd = stream.socket.fileno()
-        node.tls = hold(stream)
-        node.state = CONNECTION_HANDSHAKING
+        node.connection.fd = stream.socket.fileno()
+        node.connection.tls = hold(stream)
+        node.connection.state = CONNECTION_HANDSHAKING
         return stream
 
     def await_handshake(self, uint32_t index, bint writable):
         """Wait until the socket is readable, or also `writable`. EVENT_HANDSHAKE follows."""
         cdef Node *node = self._node(index)
-        if node.state == CONNECTION_HANDSHAKING and node.wants_write != writable:
-            node.wants_write = writable
+        if node.connection.state == CONNECTION_HANDSHAKING and node.connection.wants_write != writable:
+            node.connection.wants_write = writable
             epoll_update(
-                self._loop.core.epoll_fd, node.fd, node.epoll_tag, EPOLLIN | EPOLLOUT if writable else EPOLLIN
+                self._loop.core.epoll_fd, node.connection.fd, node.epoll_tag,
+                EPOLLIN | EPOLLOUT if writable else EPOLLIN
             )
 
     def end_handshake(self, uint32_t index):
         """Use the connection for requests: the handshake is complete."""
         self.await_handshake(index, False)
-        if self._node(index).state == CONNECTION_HANDSHAKING:
-            self._node(index).state = CONNECTION_NEGOTIATING
+        if self._node(index).connection.state == CONNECTION_HANDSHAKING:
+            self._node(index).connection.state = CONNECTION_NEGOTIATING
 
     def ready(self, uint32_t index, int16_t produce_version, bint describes_producers=False):
         """Allow batches after ApiVersions were exchanged. `describes_producers`: the broker has DescribeProducers."""
         cdef Node *node = self._node(index)
-        if node.state == CONNECTION_NEGOTIATING:
-            node.produce_version = produce_version
-            node.describes_producers = describes_producers
-            node.error_bytes = 0
-            node.state = CONNECTION_READY
+        if node.connection.state == CONNECTION_NEGOTIATING:
+            node.connections.produce_version = produce_version
+            node.connections.describes_producers = describes_producers
+            node.connections.error_bytes = 0
+            node.connection.state = CONNECTION_READY
             note_opened(node)
 
     def note_error(self, uint32_t index, bytes text):
         """Set why the broker cannot be used, in UTF-8, until ready() is called. Batches that expire tell it."""
         cdef Node *node = self._node(index)
-        node.error_bytes = <uint32_t>min(len(text), sizeof(node.error))
-        memcpy(node.error, <const char *>text, node.error_bytes)
+        node.connections.error_bytes = <uint32_t>min(len(text), sizeof(node.connections.error))
+        memcpy(node.connections.error, <const char *>text, node.connections.error_bytes)
 
     def answers(self, uint32_t index):
         """Return how many Produce requests the broker has answered on all its connections so far."""
-        return self._node(index).answers
+        return self._node(index).refusal.answers
 
     def is_silent(self, uint32_t index):
         """Return whether the broker still does not answer the oldest request of the connection (EVENT_SILENT)."""
@@ -111,7 +112,8 @@ cdef class Connections:
         cdef tcp_info info
         cdef unsigned int size = sizeof(info)
         cdef uint64_t since = silent_at(node), now = monotonic_ns()
-        if since > now or node.fd < 0 or getsockopt(node.fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0:
+        if since > now or node.connection.fd < 0 \
+                or getsockopt(node.connection.fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0:
             return False
         since = (now - since + SILENT_NS) // 1000000
         return (
@@ -124,15 +126,15 @@ cdef class Connections:
     def hold_batches(self, uint32_t index):
         """Send no batches to the broker until ready() is called again. Requests in flight keep waiting for answers."""
         cdef Node *node = self._node(index)
-        if node.state == CONNECTION_READY:
-            node.state = CONNECTION_NEGOTIATING
+        if node.connection.state == CONNECTION_READY:
+            node.connection.state = CONNECTION_NEGOTIATING
 
     def count_authentication(self, bint failed, bint again=False, uint64_t took_ms=0):
         """Count that a broker has, or has not, authenticated a connection, for the metrics.
 
         again     the connection had been authenticated before, and it has taken `took_ms` to do it again
         """
-        self._loop.core.now = monotonic_ns()
+        self._loop.core.loop.now = monotonic_ns()
         count_authentication(self._loop.core, again, failed, took_ms * 1000000)
 
     # ---------------------------------------------------------------- the second connection, see slow_lanes.pyx
@@ -146,7 +148,7 @@ cdef class Connections:
     def note_asked(self, uint32_t index):
         """Return whether a broker is to be asked for ApiVersions by its slow connection (EVENT_LATE), and note it."""
         cdef Node *broker = self._node(index).broker
-        self._loop.core.now = monotonic_ns()
+        self._loop.core.loop.now = monotonic_ns()
         return broker != NULL and may_ask(self._loop.core, broker)
 
     def note_answered(self, uint32_t index):
@@ -154,5 +156,5 @@ cdef class Connections:
         cdef Node *broker = self._node(index).broker
         if broker != NULL:
             with nogil:
-                self._loop.core.now = monotonic_ns()
+                self._loop.core.loop.now = monotonic_ns()
                 confirm_late(self._loop.core, broker)

@@ -21,8 +21,8 @@ does not take a full batch that its front-end is compressing.
 
 cdef inline void note_timer(Core *core, uint64_t at_ns) noexcept nogil:
     """Make sure that the loop does not sleep beyond `at_ns`."""
-    if at_ns < core.next_timer_ns:
-        core.next_timer_ns = at_ns
+    if at_ns < core.loop.next_timer_ns:
+        core.loop.next_timer_ns = at_ns
 
 
 cdef inline Node *first_connection(Node *node) noexcept nogil:
@@ -32,49 +32,49 @@ cdef inline Node *first_connection(Node *node) noexcept nogil:
 
 cdef inline Request *oldest_request(const Node *node) noexcept nogil:
     """Return the oldest request that is being, or was, written and has no answer; NULL: there is none."""
-    cdef Request *request = node.sent_head if node.sent_head != NULL else node.out_head
-    return request if request != NULL and request.sent_ns else NULL
+    cdef Request *request = node.connection.sent_head if node.connection.sent_head != NULL else node.connection.out_head
+    return request if request != NULL and request.connection.sent_ns else NULL
 
 
 cdef inline void forget_doubt(Lane *lane) noexcept nogil:
     """Take the lane out of the list of doubted lanes that it is in. After the last one, the trials begin anew."""
-    cdef Node *broker = lane.doubted_at
+    cdef Node *broker = lane.slow_lanes.doubted_at
     cdef Lane **link
     if broker == NULL:
         return
-    link = &broker.doubted
+    link = &broker.slow_lanes.doubted
     while link[0] != lane:
-        link = &link[0].next_doubted
-    link[0] = lane.next_doubted
-    lane.doubted_at = NULL
-    lane.doubt = DOUBT_NONE
-    if broker.doubted == NULL:
-        broker.trials_end_ns = 0
-        broker.late_trials = 0
-        broker.prompt_trials = 0
-        broker.latency.alarmed = False
+        link = &link[0].slow_lanes.next_doubted
+    link[0] = lane.slow_lanes.next_doubted
+    lane.slow_lanes.doubted_at = NULL
+    lane.slow_lanes.doubt = DOUBT_NONE
+    if broker.slow_lanes.doubted == NULL:
+        broker.slow_lanes.trials_end_ns = 0
+        broker.slow_lanes.late_trials = 0
+        broker.slow_lanes.prompt_trials = 0
+        broker.slow_lanes.latency.alarmed = False
 
 
 cdef inline int64_t lane_producer_id(Core *core, Lane *lane) noexcept nogil:
     if lane.transaction != NULL:
         return place_of(lane.transaction).producer_id
-    return core.isolation_producer_id if lane.isolation else core.producer_id
+    return core.idempotence.isolation_producer_id if lane.isolation else core.idempotence.producer_id
 
 
 cdef inline int16_t lane_producer_epoch(Core *core, Lane *lane) noexcept nogil:
     if lane.transaction != NULL:
         return place_of(lane.transaction).producer_epoch
-    return core.isolation_producer_epoch if lane.isolation else core.producer_epoch
+    return core.idempotence.isolation_producer_epoch if lane.isolation else core.idempotence.producer_epoch
 
 
 cdef inline void delist(Lane *lane) noexcept nogil:
     """Take the lane out of its leader's counts and rings."""
-    cdef Node *node = lane.leader
-    if lane.listed == LIST_READY:
-        node.ready_count -= 1
-    elif lane.listed == LIST_LINGERING:
-        ring_remove(&node.lingering, &lane.link)
-    lane.listed = LIST_NONE
+    cdef Node *node = lane.drain.leader
+    if lane.drain.listed == LIST_READY:
+        node.drain.ready_count -= 1
+    elif lane.drain.listed == LIST_LINGERING:
+        ring_remove(&node.drain.lingering, &lane.link)
+    lane.drain.listed = LIST_NONE
 
 
 cdef inline void relist(Lane *lane) noexcept nogil:
@@ -82,29 +82,29 @@ cdef inline void relist(Lane *lane) noexcept nogil:
 
     This must be called after every change of ready, waiting, queues, the first wire, and the leader.
     """
-    cdef Node *node = lane.leader
+    cdef Node *node = lane.drain.leader
     cdef Flow *flow = NULL
     cdef uint8_t wanted
     if node == NULL:
         return
-    if lane.waiting and not lane.backs_off:
-        flow = lane.wire_head.flow if lane.wire_head.flow != NULL else &node.common
-    if lane.retries.flow != flow:
-        list_backlog(&lane.retries, lane, flow)
-    if lane.ready or lane.waiting:
+    if lane.wire.waiting and not lane.drain.backs_off:
+        flow = lane.wire.head.drain.flow if lane.wire.head.drain.flow != NULL else &node.common
+    if lane.drain.retries.flow != flow:
+        list_backlog(&lane.drain.retries, lane, flow)
+    if lane.intake.ready or lane.wire.waiting:
         wanted = LIST_READY
-    elif lane.queues.length:
+    elif lane.intake.queues.length:
         wanted = LIST_LINGERING
     else:
         wanted = LIST_NONE
-    if wanted == lane.listed:
+    if wanted == lane.drain.listed:
         return
     delist(lane)
     if wanted == LIST_READY:
-        node.ready_count += 1
+        node.drain.ready_count += 1
     elif wanted == LIST_LINGERING:
-        ring_append(&node.lingering, &lane.link)
-    lane.listed = wanted
+        ring_append(&node.drain.lingering, &lane.link)
+    lane.drain.listed = wanted
 
 
 cdef inline void relist_queue(Queue *queue) noexcept nogil:
@@ -112,12 +112,13 @@ cdef inline void relist_queue(Queue *queue) noexcept nogil:
 
     This must be called after every change of the queue's head, the head's state, the lane, and the lane's leader.
     """
-    cdef Node *node = queue.lane.leader
-    if node == NULL or queue.head == NULL or queue.head.state == BATCH_LINGERING or queue.lane.backs_off:
-        if queue.backlog.flow != NULL:
-            unlist_backlog(&queue.backlog)
-    elif queue.backlog.flow == NULL:
-        list_backlog(&queue.backlog, queue.lane, flow_of(queue.front_end, node))
+    cdef Node *node = queue.intake.lane.drain.leader
+    if node == NULL or queue.intake.head == NULL or queue.intake.head.intake.state == BATCH_LINGERING \
+            or queue.intake.lane.drain.backs_off:
+        if queue.drain.backlog.flow != NULL:
+            unlist_backlog(&queue.drain.backlog)
+    elif queue.drain.backlog.flow == NULL:
+        list_backlog(&queue.drain.backlog, queue.intake.lane, flow_of(queue.front_end, node))
 
 
 # ------------------------------------------------------------ flows
@@ -154,8 +155,8 @@ cdef inline void relist_queue(Queue *queue) noexcept nogil:
 
 cdef inline Flow *flow_of(FrontEnd *front_end, Node *node) noexcept nogil:
     """Return the front-end's flow at the broker. Without memory for a new one, return the broker's common flow."""
-    if node.index < front_end.flow_capacity and front_end.flows[node.index] != NULL:
-        return front_end.flows[node.index]
+    if node.index < front_end.drain.flow_capacity and front_end.drain.flows[node.index] != NULL:
+        return front_end.drain.flows[node.index]
     return new_flow(front_end, node)
 
 
@@ -179,32 +180,32 @@ cdef Flow *new_flow(FrontEnd *front_end, Node *node) noexcept nogil:
     """Create and return the front-end's flow at the broker. Without memory, return the broker's common flow."""
     cdef uint32_t capacity
     cdef Flow **grown
-    if node.index >= front_end.flow_capacity:
+    if node.index >= front_end.drain.flow_capacity:
         capacity = 2 * (node.index + 4)
-        grown = <Flow **>realloc(front_end.flows, capacity * sizeof(Flow *))
+        grown = <Flow **>realloc(front_end.drain.flows, capacity * sizeof(Flow *))
         if grown == NULL:
             return &node.common
-        memset(grown + front_end.flow_capacity, 0, (capacity - front_end.flow_capacity) * sizeof(Flow *))
-        front_end.flows = grown
-        front_end.flow_capacity = capacity
-    if front_end.flows[node.index] == NULL:
-        front_end.flows[node.index] = <Flow *>calloc(1, sizeof(Flow))
-        if front_end.flows[node.index] == NULL:
+        memset(grown + front_end.drain.flow_capacity, 0, (capacity - front_end.drain.flow_capacity) * sizeof(Flow *))
+        front_end.drain.flows = grown
+        front_end.drain.flow_capacity = capacity
+    if front_end.drain.flows[node.index] == NULL:
+        front_end.drain.flows[node.index] = <Flow *>calloc(1, sizeof(Flow))
+        if front_end.drain.flows[node.index] == NULL:
             return &node.common
-        front_end.flows[node.index].front_end = front_end
-        front_end.flows[node.index].node = node
-        node.users += 1
-    return front_end.flows[node.index]
+        front_end.drain.flows[node.index].front_end = front_end
+        front_end.drain.flows[node.index].node = node
+        node.drain.users += 1
+    return front_end.drain.flows[node.index]
 
 
 cdef void free_flows(FrontEnd *front_end) noexcept nogil:
     """Free the flows of a front-end that is being freed. None of its batches is queued or assigned."""
     cdef uint32_t index
-    for index in range(front_end.flow_capacity):
-        if front_end.flows[index] != NULL:
-            front_end.flows[index].node.users -= 1
-            free(front_end.flows[index])
-    free(front_end.flows)
+    for index in range(front_end.drain.flow_capacity):
+        if front_end.drain.flows[index] != NULL:
+            front_end.drain.flows[index].node.drain.users -= 1
+            free(front_end.drain.flows[index])
+    free(front_end.drain.flows)
 
 
 # ---------------------------------------------------------------- round robin
@@ -224,12 +225,12 @@ cdef void list_backlog(Backlog *backlog, Lane *lane, Flow *flow) noexcept nogil:
         unlist_backlog(backlog)
     if flow == NULL:
         return
-    backlog.kind = BACKLOG_RETRIES if backlog == &lane.retries else BACKLOG_NEW
+    backlog.kind = BACKLOG_RETRIES if backlog == &lane.drain.retries else BACKLOG_NEW
     backlog.lane = lane
     backlog.flow = flow
     if not has_backlog(flow):
         flow.deficit = 0
-        ring_append(&flow.node.flows, &flow.link)
+        ring_append(&flow.node.drain.flows, &flow.link)
     ring_append(&flow.backlogs[backlog.kind], &backlog.link)
 
 
@@ -242,14 +243,14 @@ cdef void unlist_backlog(Backlog *backlog) noexcept nogil:
         flow.postponed[kind] = NULL
     ring_remove(&flow.backlogs[kind], &backlog.link)
     if not has_backlog(flow):
-        ring_remove(&flow.node.flows, &flow.link)
+        ring_remove(&flow.node.drain.flows, &flow.link)
 
 
 cdef bint is_walk_done(const Core *core, Flow *flow) noexcept nogil:
     """Return whether this walk is done with the flow: every backlog was visited, or it may take no more entries."""
     cdef uint8_t kind
-    if flow.walk != core.walk:
-        flow.walk = core.walk
+    if flow.walk != core.drain.walk:
+        flow.walk = core.drain.walk
         for kind in range(2):
             flow.left[kind] = flow.backlogs[kind].length
             if flow.postponed[kind] != NULL:
@@ -282,15 +283,15 @@ cdef void keep_position(Flow *flow, Backlog *backlog) noexcept nogil:
 
 cdef void go_to_next_flow(Node *node) noexcept nogil:
     """Go on to the node's next flow and allow it QUANTUM_BYTES more, less its debt."""
-    cdef Flow *flow = <Flow *>node.flows.first.next
-    node.flows.first = &flow.link
+    cdef Flow *flow = <Flow *>node.drain.flows.first.next
+    node.drain.flows.first = &flow.link
     flow.deficit = min(flow.deficit + QUANTUM_BYTES, <int64_t>QUANTUM_BYTES)
 
 
 cdef void charge_bytes(const Core *core, Flow *flow, uint32_t size) noexcept nogil:
     """Charge the flow for `size` bytes that it has in the request that is being made."""
     flow.deficit = max(flow.deficit - <int64_t>size, <int64_t>-DEBT_MAX_BYTES)
-    flow.served = core.walk
+    flow.served = core.drain.walk
 
 
 cdef void begin_with(const Core *core, Flow *flow) noexcept nogil:
@@ -299,65 +300,65 @@ cdef void begin_with(const Core *core, Flow *flow) noexcept nogil:
     If nothing of it is in this request, it may send in the next one in spite of a debt.
     """
     if has_backlog(flow):
-        flow.node.flows.first = &flow.link
-        if flow.served != core.walk:
+        flow.node.drain.flows.first = &flow.link
+        if flow.served != core.drain.walk:
             flow.deficit = max(flow.deficit, 1)
 
 
 cdef void begin_backoff(Lane *lane) noexcept nogil:
     """Take the partition's backlogs out of their rings until the first check after `retry_at_ns`."""
-    cdef Node *node = lane.leader
-    if lane.backs_off:
+    cdef Node *node = lane.drain.leader
+    if lane.drain.backs_off:
         return
-    if node.backing_off.first == NULL:
-        node.backoff_ends_ns = UINT64_MAX
-    lane.backoff.lane = lane
-    ring_append(&node.backing_off, &lane.backoff.link)
-    lane.backs_off = True
-    node.backoff_ends_ns = min(node.backoff_ends_ns, _check_at(node, lane.retry_at_ns))
+    if node.drain.backing_off.first == NULL:
+        node.drain.backoff_ends_ns = UINT64_MAX
+    lane.drain.backoff.lane = lane
+    ring_append(&node.drain.backing_off, &lane.drain.backoff.link)
+    lane.drain.backs_off = True
+    node.drain.backoff_ends_ns = min(node.drain.backoff_ends_ns, _check_at(node, lane.drain.retry_at_ns))
     _relist_all(lane)
 
 
 cdef inline uint64_t _check_at(const Node *node, uint64_t wanted_ns) noexcept nogil:
     """Return when the ring is checked next: the interval grows with the number of partitions, as all are checked."""
-    return max(wanted_ns, node.backoff_checked_ns + node.backing_off.length * <uint64_t>BACKOFF_CHECK_NS)
+    return max(wanted_ns, node.drain.backoff_checked_ns + node.drain.backing_off.length * <uint64_t>BACKOFF_CHECK_NS)
 
 
 cdef void leave_backoff(Lane *lane) noexcept nogil:
     """Take a partition that backs off out of its ring. The caller lists its backlogs, if it has some."""
-    lane.backs_off = False
-    ring_remove(&lane.leader.backing_off, &lane.backoff.link)
+    lane.drain.backs_off = False
+    ring_remove(&lane.drain.leader.drain.backing_off, &lane.drain.backoff.link)
 
 
 cdef void end_backoffs(Core *core, Node *node) noexcept nogil:
     """List the backlogs of partitions whose backoff is over, and note when the ring must be checked next."""
-    cdef Link *link = node.backing_off.first
+    cdef Link *link = node.drain.backing_off.first
     cdef Lane *lane
     cdef uint64_t earliest = UINT64_MAX
     cdef uint32_t _index
     if link == NULL:
         return
-    if node.backoff_ends_ns <= core.now:
-        node.backoff_checked_ns = core.now
-        for _index in range(node.backing_off.length):
+    if node.drain.backoff_ends_ns <= core.loop.now:
+        node.drain.backoff_checked_ns = core.loop.now
+        for _index in range(node.drain.backing_off.length):
             lane = (<LaneLink *>link).lane
             link = link.next
-            if lane.retry_at_ns <= core.now:
+            if lane.drain.retry_at_ns <= core.loop.now:
                 leave_backoff(lane)
                 _relist_all(lane)
             else:
-                earliest = min(earliest, lane.retry_at_ns)
-        node.backoff_ends_ns = _check_at(node, earliest)
-    if node.backing_off.first != NULL:
-        note_timer(core, node.backoff_ends_ns)
+                earliest = min(earliest, lane.drain.retry_at_ns)
+        node.drain.backoff_ends_ns = _check_at(node, earliest)
+    if node.drain.backing_off.first != NULL:
+        note_timer(core, node.drain.backoff_ends_ns)
 
 
 cdef void _relist_all(Lane *lane) noexcept nogil:
     """Update the lists of the partition's retries and queues."""
-    cdef Queue *queue = <Queue *>lane.queues.first
+    cdef Queue *queue = <Queue *>lane.intake.queues.first
     cdef uint32_t _index
     relist(lane)
-    for _index in range(lane.queues.length):
+    for _index in range(lane.intake.queues.length):
         relist_queue(queue)
         queue = <Queue *>queue.link.next
 
@@ -368,46 +369,46 @@ cdef void set_leader(Core *core, Lane *lane, Node *leader, int32_t epoch) noexce
     A retry backoff concerns the old leader, so another leader or a newer epoch ends it, as
     ProducerBatch.hasLeaderChangedForTheOngoingRetry in Kafka.
     """
-    cdef bint newer = leader != NULL and epoch > lane.leader_epoch
+    cdef bint newer = leader != NULL and epoch > lane.topics.leader_epoch
     if leader != NULL:
-        lane.leader_epoch = epoch
-    if leader != lane.leader:
+        lane.topics.leader_epoch = epoch
+    if leader != lane.drain.leader:
         if leader != NULL:
-            lane.retry_at_ns = 0
+            lane.drain.retry_at_ns = 0
         move_lane(core, lane, leader)
     elif newer:
-        lane.retry_at_ns = 0
-        if lane.backs_off:
+        lane.drain.retry_at_ns = 0
+        if lane.drain.backs_off:
             leave_backoff(lane)
             _relist_all(lane)
 
 
 cdef void move_lane(Core *core, Lane *lane, Node *leader) noexcept nogil:
     """Change the lane's leader, or its connection. Its batches wait for that one, and its rows are counted there."""
-    cdef Queue *queue = <Queue *>lane.queues.first
+    cdef Queue *queue = <Queue *>lane.intake.queues.first
     cdef uint32_t _index
-    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *wire = lane.wire.head
     cdef FrontEnd *front_end
     while wire != NULL:
         discharge(wire)
-        wire = wire.next
-    if lane.backs_off:
+        wire = wire.wire.next
+    if lane.drain.backs_off:
         leave_backoff(lane)
-    if lane.retries.flow != NULL:
-        unlist_backlog(&lane.retries)
-    for _index in range(lane.queues.length):
-        if queue.backlog.flow != NULL:
-            unlist_backlog(&queue.backlog)
+    if lane.drain.retries.flow != NULL:
+        unlist_backlog(&lane.drain.retries)
+    for _index in range(lane.intake.queues.length):
+        if queue.drain.backlog.flow != NULL:
+            unlist_backlog(&queue.drain.backlog)
         queue = <Queue *>queue.link.next
     delist(lane)
-    lane.leader = leader
-    wire = lane.wire_head
+    lane.drain.leader = leader
+    wire = lane.wire.head
     while wire != NULL:
         front_end = NULL
         if wire.entry.contributors != CYP_NONE and core.contributor_batches[wire.entry.contributors] != NULL:
             front_end = core.contributor_batches[wire.entry.contributors].front_end
         charge(core, wire, front_end)
-        wire = wire.next
+        wire = wire.wire.next
     _relist_all(lane)
 
 
@@ -416,66 +417,66 @@ cdef void move_lane(Core *core, Lane *lane, Node *leader) noexcept nogil:
 
 cdef void charge_new(Core *core, WireBatch *wire, FrontEnd *front_end) noexcept nogil:
     """Count the rows of a wire batch whose entry has just been taken from the free list, like `charge`."""
-    wire.reserved = core.free_wire_count < CYP_ENTRIES_MAX // 2
-    core.reserved_wire_count += wire.reserved
+    wire.drain.reserved = core.wire.free_wire_count < CYP_ENTRIES_MAX // 2
+    core.drain.reserved_wire_count += wire.drain.reserved
     charge(core, wire, front_end)
 
 
 cdef void charge(Core *core, WireBatch *wire, FrontEnd *front_end) noexcept nogil:
     """Count the rows of a wire batch at the leader of its partition, for its first contributor (NULL: not known)."""
-    cdef Node *node = wire.lane.leader
+    cdef Node *node = wire.lane.drain.leader
     if node == NULL:
-        wire.flow = NULL
+        wire.drain.flow = NULL
         return
-    if not wire.reserved and _exceeds_half(core) and node.used.reserved < _part(core, CYP_ENTRIES_MAX):
-        wire.reserved = True  # the predecessor took it from the reserve
-        core.reserved_wire_count += 1
-    wire.flow = &node.common if front_end == NULL else flow_of(front_end, node)
-    _count(&wire.flow.used, wire)
-    _count(&node.used, wire)
+    if not wire.drain.reserved and _exceeds_half(core) and node.drain.used.reserved < _part(core, CYP_ENTRIES_MAX):
+        wire.drain.reserved = True  # the predecessor took it from the reserve
+        core.drain.reserved_wire_count += 1
+    wire.drain.flow = &node.common if front_end == NULL else flow_of(front_end, node)
+    _count(&wire.drain.flow.used, wire)
+    _count(&node.drain.used, wire)
 
 
 cdef inline bint _exceeds_half(const Core *core) noexcept nogil:
     """Return whether more entries are in use than the half plus the reserved ones: only after a takeover."""
-    return CYP_ENTRIES_MAX - core.free_wire_count > CYP_ENTRIES_MAX // 2 + core.reserved_wire_count
+    return CYP_ENTRIES_MAX - core.wire.free_wire_count > CYP_ENTRIES_MAX // 2 + core.drain.reserved_wire_count
 
 
 cdef void _count(Usage *used, const WireBatch *wire) noexcept nogil:
     used.entries += 1
-    used.reserved += wire.reserved
-    used.bodies += wire.body != NULL
+    used.reserved += wire.drain.reserved
+    used.bodies += wire.wire.body != NULL
     used.extras += _extras(wire)
     used.parts += wire.partial
 
 
 cdef void discharge(WireBatch *wire) noexcept nogil:
     """Stop counting the rows of a wire batch at its broker."""
-    if wire.flow != NULL:
-        _uncount(&wire.flow.used, wire)
-        _uncount(&wire.flow.node.used, wire)
-        wire.flow = NULL
+    if wire.drain.flow != NULL:
+        _uncount(&wire.drain.flow.used, wire)
+        _uncount(&wire.drain.flow.node.drain.used, wire)
+        wire.drain.flow = NULL
 
 
 cdef void _uncount(Usage *used, const WireBatch *wire) noexcept nogil:
     used.entries -= 1
-    used.reserved -= wire.reserved
-    used.bodies -= wire.body != NULL
+    used.reserved -= wire.drain.reserved
+    used.bodies -= wire.wire.body != NULL
     used.extras -= _extras(wire)
     used.parts -= wire.partial
 
 
 cdef inline uint32_t _extras(const WireBatch *wire) noexcept nogil:
-    return wire.contributor_count - 1 if wire.contributor_count else 0
+    return wire.wire.contributor_count - 1 if wire.wire.contributor_count else 0
 
 
 cdef bint may_begin(const Core *core, const Flow *flow) noexcept nogil:
     """Return whether the flow may take one more entry."""
     cdef uint32_t part
-    if core.free_wire_count > CYP_ENTRIES_MAX // 2:
+    if core.wire.free_wire_count > CYP_ENTRIES_MAX // 2:
         return True
     part = _part(core, CYP_ENTRIES_MAX)
-    return flow.node.used.reserved < part \
-        and flow.used.reserved < max(<uint32_t>1, part // (flow.node.users + 1))
+    return flow.node.drain.used.reserved < part \
+        and flow.used.reserved < max(<uint32_t>1, part // (flow.node.drain.users + 1))
 
 
 cdef uint32_t split_room(const Core *core, ClientBatch *batch) noexcept nogil:
@@ -484,45 +485,45 @@ cdef uint32_t split_room(const Core *core, ClientBatch *batch) noexcept nogil:
     Two are allowed in any case if no other batch of the flow has parts. So a front-end can always split one batch at
     each broker, and the batches that wait for its parts can be split later.
     """
-    cdef Node *node = batch.queue.lane.leader
+    cdef Node *node = batch.queue.intake.lane.drain.leader
     cdef uint32_t room = 0, half = CYP_ENTRIES_MAX // 2, part = _part(core, CYP_ENTRIES_MAX)
     cdef Flow *flow
-    if core.free_wire_count > half:
-        room = core.free_wire_count - half
+    if core.wire.free_wire_count > half:
+        room = core.wire.free_wire_count - half
     if node == NULL:
         return room
     flow = flow_of(batch.front_end, node)
-    if flow.used.parts <= batch.parts:
+    if flow.used.parts <= batch.parts.pending:
         room = max(room, <uint32_t>2)
-    if node.used.reserved < part:
-        room += min(part - node.used.reserved, max(<uint32_t>1, part // (node.users + 1)) - min(
-            flow.used.reserved, max(<uint32_t>1, part // (node.users + 1))
+    if node.drain.used.reserved < part:
+        room += min(part - node.drain.used.reserved, max(<uint32_t>1, part // (node.drain.users + 1)) - min(
+            flow.used.reserved, max(<uint32_t>1, part // (node.drain.users + 1))
         ))
-    return min(room, core.free_wire_count)
+    return min(room, core.wire.free_wire_count)
 
 
 cdef uint32_t range_room(const Core *core, ClientBatch *batch, uint32_t entries) noexcept nogil:
     """Return how many contributors the parts of the batch may take now, if these are `entries` entries."""
-    cdef Node *node = batch.queue.lane.leader
+    cdef Node *node = batch.queue.intake.lane.drain.leader
     if node == NULL or merge_room(core, flow_of(batch.front_end, node)) == 1:
         return entries
-    return core.free_contributor_count - (core.free_wire_count - entries)
+    return core.wire.free_contributor_count - (core.wire.free_wire_count - entries)
 
 
 cdef inline uint32_t _part(const Core *core, uint32_t rows) noexcept nogil:
     """Return the part of half of a table that each broker may use."""
-    return rows // 2 // (core.node_count + 1)
+    return rows // 2 // (core.connection.node_count + 1)
 
 
 cdef uint32_t merge_room(const Core *core, const Flow *flow) noexcept nogil:
     """Return how many contributors the flow's next entry may have; 1 means that it must not be merged."""
     cdef uint32_t rows = CYP_CONTRIBUTORS_MAX - CYP_ENTRIES_MAX
     cdef uint32_t spare = 0
-    if core.free_contributor_count > core.free_wire_count:
-        spare = core.free_contributor_count - core.free_wire_count
-    if spare <= rows // 2 and flow.node.used.extras >= _part(core, rows):
+    if core.wire.free_contributor_count > core.wire.free_wire_count:
+        spare = core.wire.free_contributor_count - core.wire.free_wire_count
+    if spare <= rows // 2 and flow.node.drain.used.extras >= _part(core, rows):
         return 1
-    if core.free_body_count <= CYP_BODIES_MAX // 2 and flow.node.used.bodies >= _part(core, CYP_BODIES_MAX):
+    if core.wire.free_body_count <= CYP_BODIES_MAX // 2 and flow.node.drain.used.bodies >= _part(core, CYP_BODIES_MAX):
         return 1
     return 1 + min(spare, <uint32_t>MERGE_MAX - 1)
 
@@ -542,16 +543,18 @@ cdef inline uint64_t backoff_ns(Core *core, uint32_t attempts) noexcept nogil:
         wait *= 2
         attempts -= 1
     wait = min(wait, core.retry_backoff_max_ns)
-    core.random ^= core.random << 13
-    core.random ^= core.random >> 7
-    core.random ^= core.random << 17
+    core.loop.random ^= core.loop.random << 13
+    core.loop.random ^= core.loop.random >> 7
+    core.loop.random ^= core.loop.random << 17
     spread = wait // 5
-    return min(wait - spread + core.random % (2 * spread + 1), core.retry_backoff_max_ns)
+    return min(wait - spread + core.loop.random % (2 * spread + 1), core.retry_backoff_max_ns)
 
 
 cdef inline void back_off(Core *core, WireBatch *wire) noexcept nogil:
     """Start the pause of the lane after a failed attempt of `wire`. A longer pause that is already set stays."""
-    wire.lane.retry_at_ns = max(wire.lane.retry_at_ns, core.now + backoff_ns(core, wire.entry.attempts))
+    wire.lane.drain.retry_at_ns = max(
+        wire.lane.drain.retry_at_ns, core.loop.now + backoff_ns(core, wire.entry.attempts)
+    )
 
 
 # ------------------------------------------------------------ drain
@@ -580,35 +583,36 @@ cdef void drain_all(Core *core) noexcept nogil:
     cdef Node *node
     cdef uint32_t index
     cdef uint64_t began, late_ns
-    for index in range(core.node_count):
-        settle_doubts(core, core.nodes[index])
-    for index in range(core.node_count):
+    for index in range(core.connection.node_count):
+        settle_doubts(core, core.connection.nodes[index])
+    for index in range(core.connection.node_count):
         # a different node is first in each iteration: the first ones may use up the time for compression
-        node = core.nodes[(core.totals.turns + index) % core.node_count]
+        node = core.connection.nodes[(core.totals.turns + index) % core.connection.node_count]
         while _drain(core, node):
             began = monotonic_ns()
             flush_out(core, node)
             count_work(core, monotonic_ns() - began)
         late_ns = late_at(core, node)
-        if core.now < late_ns != UINT64_MAX:
+        if core.loop.now < late_ns != UINT64_MAX:
             note_timer(core, late_ns)
 
 
 cdef bint _drain(Core *core, Node *node) noexcept nogil:
     """Make the next request for the node. Return True if there is one to write."""
     cdef Request *request
-    if node.state != CONNECTION_READY:
-        if node.state == CONNECTION_CLOSED and not node.work_reported and (node.ready_count or node.lingering.length):
-            node.work_reported = True
+    if node.connection.state != CONNECTION_READY:
+        if node.connection.state == CONNECTION_CLOSED and not node.drain.work_reported \
+                and (node.drain.ready_count or node.drain.lingering.length):
+            node.drain.work_reported = True
             push_event(core, EVENT_WORK, node.index, 0, 0)
         return False
-    if node.muted_until_ns > core.now:
-        note_timer(core, node.muted_until_ns)
+    if node.connection.muted_until_ns > core.loop.now:
+        note_timer(core, node.connection.muted_until_ns)
         return False
     end_backoffs(core, node)
-    if node.lone_in_flight or (node.lone_waits and node.in_flight):
+    if node.drain.lone_in_flight or (node.drain.lone_waits and node.connection.in_flight):
         return False
-    node.lone_waits = False
+    node.drain.lone_waits = False
     if node.broker == NULL and _drain_batches(core, node, DOUBT_NONE):
         return True
     if node.broker != NULL and _drain_batches(core, node, DOUBT_SHARED):
@@ -627,11 +631,12 @@ cdef bint _drain_batches(Core *core, Node *node, uint8_t doubt) noexcept nogil:
     cdef int16_t acks
     cdef uint32_t step
     for step in range(3):
-        if _is_full(core, node) or not node.ready_count:
+        if _is_full(core, node) or not node.drain.ready_count:
             break
-        acks = <int16_t>((node.next_acks + step) % 3) - 1
-        if core.acks_seen >> (acks + 1) & 1 and _drain_request(core, node, acks, doubt):
-            node.next_acks = <uint8_t>((node.next_acks + step + 1) % 3)  # no value of acks blocks the others
+        acks = <int16_t>((node.drain.next_acks + step) % 3) - 1
+        if core.front_end.acks_seen >> (acks + 1) & 1 and _drain_request(core, node, acks, doubt):
+            # no value of acks blocks the others
+            node.drain.next_acks = <uint8_t>((node.drain.next_acks + step + 1) % 3)
             return True
     return False
 
@@ -640,13 +645,13 @@ cdef bint saturated(Core *core) noexcept nogil:
     """Return whether no broker can take a request now. Then no batch can be sent before one of the sockets is ready."""
     cdef uint32_t index, full = 0
     cdef Node *node
-    for index in range(core.node_count):
-        node = core.nodes[index]
-        if node.id < 0 and node.state == CONNECTION_CLOSED:
+    for index in range(core.connection.node_count):
+        node = core.connection.nodes[index]
+        if node.id < 0 and node.connection.state == CONNECTION_CLOSED:
             continue
-        if node.broker != NULL and node.broker.doubted == NULL:
+        if node.broker != NULL and node.broker.slow_lanes.doubted == NULL:
             continue  # no lane goes by it
-        if node.state != CONNECTION_READY or not _is_full(core, node):
+        if node.connection.state != CONNECTION_READY or not _is_full(core, node):
             return False
         full += 1
     return full > 0
@@ -655,7 +660,7 @@ cdef bint saturated(Core *core) noexcept nogil:
 cdef inline bint _is_full(const Core *core, const Node *node) noexcept nogil:
     """Return whether the broker takes no request before it has read or answered another one."""
     cdef uint32_t most = core.max_in_flight if node.broker == NULL else 1
-    return node.out_head != NULL or node.in_flight >= most or window_room(core, node) == 0
+    return node.connection.out_head != NULL or node.connection.in_flight >= most or window_room(core, node) == 0
 
 
 cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) noexcept nogil:
@@ -670,7 +675,7 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
     draft.size = 0
     draft.doubt = doubt
     draft.most = WIRES_PER_REQUEST_MAX
-    if doubt == DOUBT_ALONE and node.next_correlation_id % TRIAL_EVERY == 0:
+    if doubt == DOUBT_ALONE and node.produce.next_correlation_id % TRIAL_EVERY == 0:
         draft.most = 1
     draft.room = min(window_room(core, node), request_limit(core, node))
     _collect_ready(core, node, &draft)
@@ -680,19 +685,19 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
     if not lone:
         _collect_lingering(core, node, &draft)
     for index in range(draft.count):
-        draft.wires[index].lane.collected = False
+        draft.wires[index].lane.drain.collected = False
     request = produce_request(core, node, draft.wires, draft.count)
     if request == NULL:
         for index in range(draft.count):
             relist(draft.wires[index].lane)
         return False
-    request.lone = node.lone_in_flight = lone
+    request.drain.lone = node.drain.lone_in_flight = lone
     for index in range(draft.count):
         wire = draft.wires[index]
-        wire.state = WIRE_IN_FLIGHT
-        wire.request = request
-        wire.lane.in_flight += 1
-        wire.lane.waiting -= 1
+        wire.wire.state = WIRE_IN_FLIGHT
+        wire.wire.request = request
+        wire.lane.wire.in_flight += 1
+        wire.lane.wire.waiting -= 1
         relist(wire.lane)
         note_drained(core, wire)
     count_produce(core, draft.wires, draft.count)
@@ -709,11 +714,11 @@ cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
     cdef Flow *left_out = NULL      # the first flow of this walk of which something did not fit
     cdef Backlog *backlog
     cdef WireBatch *wire
-    core.walk += 1
-    while node.flows.first != NULL and idle <= node.flows.length and draft.count < draft.most \
+    core.drain.walk += 1
+    while node.drain.flows.first != NULL and idle <= node.drain.flows.length and draft.count < draft.most \
             and draft.size < draft.room:
-        flow = <Flow *>node.flows.first
-        if node.flows.length == 1:
+        flow = <Flow *>node.drain.flows.first
+        if node.drain.flows.length == 1:
             flow.deficit = max(flow.deficit, 1)  # a single flow gets no debt
         if flow.deficit <= 0 or is_walk_done(core, flow):
             # the others may have nothing: a flow that only has a debt is visited again in this walk
@@ -725,10 +730,10 @@ cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
         backlog = next_backlog(core, flow)
         wire = _take_from(core, backlog.lane, draft, &postponed)
         if wire != NULL:
-            charge_bytes(core, wire.flow if wire.flow != NULL else flow, wire_bytes(wire))
-        if postponed and (left_out == NULL or (left_out.served == core.walk and flow.served != core.walk)):
+            charge_bytes(core, wire.drain.flow if wire.drain.flow != NULL else flow, wire_bytes(wire))
+        if postponed and (left_out == NULL or (left_out.served == core.drain.walk and flow.served != core.drain.walk)):
             left_out = flow
-        if postponed or (wire != NULL and wire.flow != flow):
+        if postponed or (wire != NULL and wire.drain.flow != flow):
             keep_position(flow, backlog)
         if wire != NULL and is_suspect(wire):
             break
@@ -738,18 +743,18 @@ cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
 
 cdef void _collect_lingering(Core *core, Node *node, Draft *draft) noexcept nogil:
     """Add batches to a small request: go once through the partitions that only have lingering batches."""
-    cdef uint32_t left = node.lingering.length
+    cdef uint32_t left = node.drain.lingering.length
     cdef bint postponed = False
     cdef Lane *lane
     cdef WireBatch *wire
-    while left and node.lingering.first != NULL and draft.count < draft.most \
+    while left and node.drain.lingering.first != NULL and draft.count < draft.most \
             and draft.size < DRAIN_ALL_BELOW_BYTES:
         left -= 1
-        lane = <Lane *>node.lingering.first
-        node.lingering.first = lane.link.next
+        lane = <Lane *>node.drain.lingering.first
+        node.drain.lingering.first = lane.link.next
         wire = _take_from(core, lane, draft, &postponed)
-        if wire != NULL and wire.flow != NULL:
-            charge_bytes(core, wire.flow, wire_bytes(wire))
+        if wire != NULL and wire.drain.flow != NULL:
+            charge_bytes(core, wire.drain.flow, wire_bytes(wire))
 
 
 cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed) noexcept nogil:
@@ -760,20 +765,21 @@ cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed
     cdef uint64_t room = 0
     cdef WireBatch *wire = NULL
     # a wire batch that was collected still counts as waiting: a second visit would take it again
-    if lane.collected or lane.doubt != draft.doubt and lane.leader.broker != NULL or is_held(lane):
+    if lane.drain.collected or lane.slow_lanes.doubt != draft.doubt and lane.drain.leader.broker != NULL \
+            or is_held(lane):
         return NULL
-    if lane.other_lane != NULL and lane.other_lane.collected:
-        lane.goes_first = True
+    if lane.topics.other_lane != NULL and lane.topics.other_lane.drain.collected:
+        lane.drain.goes_first = True
         return NULL
     if draft.count and (lane.transaction != draft.transaction or is_tried(lane)):
         postponed[0] = True  # a request is of one transaction, or of none; a trial has a single lane
         return NULL
     if draft.size < draft.room:
         room = draft.room - draft.size
-    if lane.other_lane != NULL and lane.other_lane.goes_first and _is_beside(lane, lane.other_lane) \
-            and not (draft.count and is_tried(lane.other_lane)):
-        wire = _next_wire(core, lane.other_lane, draft.acks, room, draft.count == 0, postponed)
-        lane.other_lane.goes_first = postponed[0] and wire == NULL
+    if lane.topics.other_lane != NULL and lane.topics.other_lane.drain.goes_first \
+            and _is_beside(lane, lane.topics.other_lane) and not (draft.count and is_tried(lane.topics.other_lane)):
+        wire = _next_wire(core, lane.topics.other_lane, draft.acks, room, draft.count == 0, postponed)
+        lane.topics.other_lane.drain.goes_first = postponed[0] and wire == NULL
     if wire == NULL and not postponed[0]:
         wire = _next_wire(core, lane, draft.acks, room, draft.count == 0, postponed)
     if wire == NULL:
@@ -781,7 +787,7 @@ cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed
     wire = _ready_to_send(core, wire)
     if wire == NULL:
         return NULL
-    wire.lane.collected = True
+    wire.lane.drain.collected = True
     if is_tried(wire.lane):
         draft.most = 1
     draft.transaction = lane.transaction
@@ -793,8 +799,8 @@ cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed
 
 cdef inline bint _is_beside(const Lane *lane, const Lane *other) noexcept nogil:
     """Return whether the other lane of the partition may go by the same connection now."""
-    return other.leader == lane.leader and not is_held(other) \
-        and (other.doubt == lane.doubt or lane.leader.broker == NULL)
+    return other.drain.leader == lane.drain.leader and not is_held(other) \
+        and (other.slow_lanes.doubt == lane.slow_lanes.doubt or lane.drain.leader.broker == NULL)
 
 
 cdef WireBatch *_ready_to_send(Core *core, WireBatch *wire) noexcept nogil:
@@ -806,23 +812,23 @@ cdef WireBatch *_ready_to_send(Core *core, WireBatch *wire) noexcept nogil:
     cdef WireBatch *before
     cdef PartCode code
     while True:
-        code = encode_part(core, wire) if wire.partial and wire.copy == NULL else PART_DONE
+        code = encode_part(core, wire) if wire.partial and wire.wire.copy == NULL else PART_DONE
         if code == PART_NO_ROOM:
-            note_timer(core, core.now + core.retry_backoff_ns)
+            note_timer(core, core.loop.now + core.retry_backoff_ns)
             return NULL
         if code == PART_MALFORMED or not stamp(core, wire):
             reject_changed(core, wire, NULL)
             return NULL
         if not exceeds_limit(core, wire):
             return wire
-        before = wire.previous
+        before = wire.wire.previous
         code = divide_by_size(core, wire, NULL)
         if code == PART_MALFORMED:
             reject_changed(core, wire, NULL)
             return NULL
         if code != PART_DONE:
             return wire  # the broker refuses it, and it is tried again
-        wire = before.next if before != NULL else lane.wire_head
+        wire = before.wire.next if before != NULL else lane.wire.head
 
 
 cdef WireBatch *_next_wire(
@@ -837,29 +843,30 @@ cdef WireBatch *_next_wire(
     cdef bint settling
     if lane.transaction != NULL and not may_send(lane):
         return NULL
-    if lane.retry_at_ns > core.now:
+    if lane.drain.retry_at_ns > core.loop.now:
         begin_backoff(lane)
-        note_timer(core, lane.leader.backoff_ends_ns)
+        note_timer(core, lane.drain.leader.drain.backoff_ends_ns)
         return NULL
-    if lane.isolation_pending:
+    if lane.refusal.isolation_pending:
         move_to_isolation(core, lane)
-    settling = lane.bumping and not settle_epoch(core, lane)
-    if settling or lane.waiting:
+    settling = lane.idempotence.bumping and not settle_epoch(core, lane)
+    if settling or lane.wire.waiting:
         # retries go one by one and in order: the broker must never see a later sequence first
-        if lane.in_flight or not may_send_again(lane):
+        if lane.wire.in_flight or not may_send_again(lane):
             return NULL
-        wire = next_to_settle(lane) if settling else lane.wire_head
+        wire = next_to_settle(lane) if settling else lane.wire.head
         if wire == NULL or wire.acks != acks:
             return NULL
-        if is_suspect(wire) and (not alone or lane.leader.in_flight):
-            lane.leader.lone_waits = True
+        if is_suspect(wire) and (not alone or lane.drain.leader.connection.in_flight):
+            lane.drain.leader.drain.lone_waits = True
             postponed[0] = True
             return NULL
         postponed[0] = not _fits(wire, room, alone) or must_postpone_wire(core, wire)
         return NULL if postponed[0] else wire
-    if lane.acknowledged and core.now - lane.acknowledged_ns > <uint64_t>IDLE_SECONDS * 1000000000 \
+    if lane.idempotence.acknowledged \
+            and core.loop.now - lane.wire.acknowledged_ns > <uint64_t>IDLE_SECONDS * 1000000000 \
             and not any_idempotent(lane):
-        lane.acknowledged = False
+        lane.idempotence.acknowledged = False
     return _new_wire(core, lane, acks, room, alone, postponed)
 
 
@@ -878,13 +885,13 @@ cdef WireBatch *_new_wire(
     cdef bint idempotent
     cdef Queue *queue
     cdef WireBatch *wire
-    if lane.unresolved >= (1 if lane.isolation else UNRESOLVED_MAX):
+    if lane.wire.unresolved >= (1 if lane.isolation else UNRESOLVED_MAX):
         return NULL
     queue = _next_queue(core, lane, acks, postponed)
     if queue == NULL:
         return NULL
     idempotent = queue.front_end.idempotent
-    if idempotent and not lane.acknowledged and any_idempotent(lane):
+    if idempotent and not lane.idempotence.acknowledged and any_idempotent(lane):
         return NULL  # only one until the broker has acknowledged this producer id and epoch
     if idempotent and is_retrying(lane):
         return NULL  # the broker remembers five batches: with more it forgets the earlier attempt
@@ -893,17 +900,17 @@ cdef WireBatch *_new_wire(
         return NULL
     if not _close_head(core, queue):
         return NULL
-    if not alone and queue.head.bytes + 400 > room and sent_bytes(queue.head) + 400 > room:
+    if not alone and queue.intake.head.intake.bytes + 400 > room and sent_bytes(queue.intake.head) + 400 > room:
         postponed[0] = True
-        lane.queues.first = &queue.link  # it keeps its round-robin position
+        lane.intake.queues.first = &queue.link  # it keeps its round-robin position
         return NULL
     batches[0] = take_head(queue)
-    queue.deficit -= batches[0].bytes
+    queue.drain.deficit -= batches[0].intake.bytes
     CRASHPOINT(b"drain.head-taken")
     count = 1
-    size = batches[0].bytes
+    size = batches[0].intake.bytes
     # a merged batch must be compressed here, even if the front-ends have offered compressed records
-    if size < MERGE_BELOW_BYTES and not batches[0].solo and not lane.isolation and lane.transaction == NULL \
+    if size < MERGE_BELOW_BYTES and not batches[0].refusal.solo and not lane.isolation and lane.transaction == NULL \
             and may_compress(core, batches[0].front_end):
         _add_small_heads(core, lane, batches, &count, size, room)
     wire = assign(core, lane, batches, count)
@@ -920,18 +927,18 @@ cdef WireBatch *_new_wire(
 
 cdef bint _close_head(Core *core, Queue *queue) noexcept nogil:
     """Seal the queue's head if it is still open. Return False if the queue has no head any more."""
-    while queue.head != NULL and queue.head.state != BATCH_CLOSED:
-        if seal(core, queue.head):
+    while queue.intake.head != NULL and queue.intake.head.intake.state != BATCH_CLOSED:
+        if seal(core, queue.intake.head):
             return True
         # malformed: seal has removed it from the queue
-    return queue.head != NULL
+    return queue.intake.head != NULL
 
 
 cdef uint64_t _peek_bytes(ClientBatch *batch) noexcept nogil:
     """Return the batch's size in bytes, so far if it is open. A chain of several chunks counts as a full batch."""
     cdef uint64_t word
-    if batch.state == BATCH_CLOSED:
-        return batch.bytes
+    if batch.intake.state == BATCH_CLOSED:
+        return batch.intake.bytes
     word = slot_glance(&batch.front_end.rows[batch.slot])
     return CYP_BLOCK_BYTES if word_continues(word) else word_bytes(word)
 
@@ -954,7 +961,7 @@ cdef Queue *_next_queue(Core *core, Lane *lane, int16_t acks, bint *postponed) n
     Return NULL if there is none. Set `postponed` if a queue is passed for lack of time to compress its head. This
     queue keeps its position.
     """
-    cdef Queue *queue = <Queue *>lane.queues.first
+    cdef Queue *queue = <Queue *>lane.intake.queues.first
     cdef Queue *lingering = NULL
     cdef Queue *passed = NULL
     cdef uint32_t left, _round
@@ -962,27 +969,29 @@ cdef Queue *_next_queue(Core *core, Lane *lane, int16_t acks, bint *postponed) n
     if queue == NULL:
         return NULL
     for _round in range(1 + core.max_request_size // QUANTUM_BYTES):
-        left = lane.queues.length
+        left = lane.intake.queues.length
         while left:
             left -= 1
-            if queue.front_end.acks == acks and (lane.isolation or not queue.isolated) \
-                    and may_begin(core, flow_of(queue.front_end, lane.leader)):
-                if queue.head.state == BATCH_LINGERING:
+            if queue.front_end.acks == acks and (lane.isolation or not queue.refusal.isolated) \
+                    and may_begin(core, flow_of(queue.front_end, lane.drain.leader)):
+                if queue.intake.head.intake.state == BATCH_LINGERING:
                     # without time to compress the batch, its front-end may go on filling it
                     if lingering == NULL and may_compress(core, queue.front_end) \
-                            and not _front_end_finishes(queue.head):
+                            and not _front_end_finishes(queue.intake.head):
                         lingering = queue
-                elif must_postpone(core, queue.head):
+                elif must_postpone(core, queue.intake.head):
                     if passed == NULL:
                         passed = queue
                     postponed[0] = True
                 else:
                     some_ready = True
-                    queue.deficit = min(queue.deficit + QUANTUM_BYTES, <int64_t>core.max_request_size + QUANTUM_BYTES)
-                    if lane.queues.length == 1:
-                        queue.deficit = <int64_t>queue.head.bytes  # a single queue gets no debt
-                    if queue.deficit >= <int64_t>queue.head.bytes:
-                        lane.queues.first = queue.link.next
+                    queue.drain.deficit = min(
+                        queue.drain.deficit + QUANTUM_BYTES, <int64_t>core.max_request_size + QUANTUM_BYTES
+                    )
+                    if lane.intake.queues.length == 1:
+                        queue.drain.deficit = <int64_t>queue.intake.head.intake.bytes  # a single queue gets no debt
+                    if queue.drain.deficit >= <int64_t>queue.intake.head.intake.bytes:
+                        lane.intake.queues.first = queue.link.next
                         if passed != NULL and passed != queue:  # by then its front-end may have compressed it
                             rotate_queues(queue, passed)
                         return queue
@@ -996,14 +1005,14 @@ cdef void _add_small_heads(
     Core *core, Lane *lane, ClientBatch **batches, uint32_t *count, uint64_t size, uint64_t room
 ) noexcept nogil:
     """Add small heads of other front-ends to the same wire batch, as far as a body and the request have space."""
-    cdef uint32_t most = merge_room(core, flow_of(batches[0].front_end, lane.leader))
-    cdef Queue *queue = <Queue *>lane.queues.first
+    cdef uint32_t most = merge_room(core, flow_of(batches[0].front_end, lane.drain.leader))
+    cdef Queue *queue = <Queue *>lane.intake.queues.first
     cdef Queue *following
-    cdef uint32_t left = lane.queues.length
+    cdef uint32_t left = lane.intake.queues.length
     # re-encoding may lengthen both deltas of a record: a third of the space is kept for that
     cdef uint64_t limit = min(<uint64_t>CYP_BLOCK_BYTES, room) * 2 // 3
-    if lane.merge_max:
-        limit = min(limit, <uint64_t>lane.merge_max)
+    if lane.refusal.merge_max:
+        limit = min(limit, <uint64_t>lane.refusal.merge_max)
     cdef FrontEnd *first = batches[0].front_end
     while left and count[0] < most and queue != NULL:
         left -= 1
@@ -1011,14 +1020,14 @@ cdef void _add_small_heads(
         if queue.front_end != first and queue.front_end.acks == first.acks \
                 and queue.front_end.idempotent == first.idempotent and queue.front_end.retries == first.retries \
                 and queue.front_end.codec == first.codec and queue.front_end.level == first.level \
-                and not queue.head.solo and not queue.isolated \
-                and not (queue.head.state == BATCH_LINGERING and _front_end_finishes(queue.head)) \
-                and size + _peek_bytes(queue.head) <= limit:
-            if _close_head(core, queue) and size + queue.head.bytes <= limit:
-                size += queue.head.bytes
-                queue.deficit -= queue.head.bytes
+                and not queue.intake.head.refusal.solo and not queue.refusal.isolated \
+                and not (queue.intake.head.intake.state == BATCH_LINGERING and _front_end_finishes(queue.intake.head)) \
+                and size + _peek_bytes(queue.intake.head) <= limit:
+            if _close_head(core, queue) and size + queue.intake.head.intake.bytes <= limit:
+                size += queue.intake.head.intake.bytes
+                queue.drain.deficit -= queue.intake.head.intake.bytes
                 batches[count[0]] = take_head(queue)
                 count[0] += 1
         queue = following
-        if lane.queues.first == NULL:
+        if lane.intake.queues.first == NULL:
             break

@@ -17,13 +17,13 @@
 cdef int reserve_places(Core *core) except -1:
     """Make sure that the heap has a place for one more front-end than there are. Raise MemoryError."""
     cdef FrontEnd **grown
-    cdef uint32_t room = 2 * (core.front_end_count + 32)
-    if core.front_end_count + 1 > core.deadline_room:
-        grown = <FrontEnd **>realloc(core.deadlines, room * sizeof(FrontEnd *))
+    cdef uint32_t room = 2 * (core.front_end.count + 32)
+    if core.front_end.count + 1 > core.front_end.deadline_room:
+        grown = <FrontEnd **>realloc(core.front_end.deadlines, room * sizeof(FrontEnd *))
         if grown == NULL:
             raise MemoryError
-        core.deadlines = grown
-        core.deadline_room = room
+        core.front_end.deadlines = grown
+        core.front_end.deadline_room = room
     return 0
 
 
@@ -32,35 +32,35 @@ cdef int reserve_places(Core *core) except -1:
 
 cdef void activate(Core *core, FrontEnd *front_end) noexcept nogil:
     """Make the loop look at the front-end's submission ring from the next iteration on."""
-    if front_end.active or front_end.detached:
+    if front_end.front_end.active or front_end.front_ends.detached:
         return
     front_end_acts(&front_end.outcomes_header.idle)
-    front_end.active = True
-    front_end.active_ns = core.now
-    front_end.active_previous = NULL
-    front_end.active_next = core.active
-    if core.active != NULL:
-        core.active.active_previous = front_end
-    core.active = front_end
+    front_end.front_end.active = True
+    front_end.front_end.active_ns = core.loop.now
+    front_end.front_end.active_previous = NULL
+    front_end.front_end.active_next = core.front_end.active
+    if core.front_end.active != NULL:
+        core.front_end.active.front_end.active_previous = front_end
+    core.front_end.active = front_end
 
 
 cdef void deactivate(Core *core, FrontEnd *front_end) noexcept nogil:
     """Stop the loop from looking at the front-end's submission ring."""
-    if not front_end.active:
+    if not front_end.front_end.active:
         return
-    front_end.active = False
-    if front_end.active_previous != NULL:
-        front_end.active_previous.active_next = front_end.active_next
+    front_end.front_end.active = False
+    if front_end.front_end.active_previous != NULL:
+        front_end.front_end.active_previous.front_end.active_next = front_end.front_end.active_next
     else:
-        core.active = front_end.active_next
-    if front_end.active_next != NULL:
-        front_end.active_next.active_previous = front_end.active_previous
+        core.front_end.active = front_end.front_end.active_next
+    if front_end.front_end.active_next != NULL:
+        front_end.front_end.active_next.front_end.active_previous = front_end.front_end.active_previous
 
 
 cdef bint make_idle(Core *core, FrontEnd *front_end) noexcept nogil:
     """Make an active front-end idle, unless it submits something at this moment. Return whether it is idle."""
     front_end_idles(&front_end.outcomes_header.idle)
-    if submit_tail(&front_end.header.submit_tail) != front_end.submit_head:
+    if submit_tail(&front_end.header.submit_tail) != front_end.intake.submit_head:
         front_end_acts(&front_end.outcomes_header.idle)
         return False
     deactivate(core, front_end)
@@ -73,40 +73,43 @@ cdef bint make_idle(Core *core, FrontEnd *front_end) noexcept nogil:
 cdef uint64_t _deadline(FrontEnd *front_end) noexcept nogil:
     """Return the earlier of the front-end's next linger deadline and delivery timeout; UINT64_MAX if it has neither."""
     cdef uint64_t at = UINT64_MAX
-    if front_end.linger_head != NULL:
-        at = front_end.linger_head.created_ns + front_end.linger_ns
-    if front_end.age_head != NULL:
-        at = min(at, front_end.age_head.born_ns + <uint64_t>front_end.delivery_timeout_ns)
+    if front_end.intake.linger_head != NULL:
+        at = front_end.intake.linger_head.intake.created_ns + front_end.linger_ns
+    if front_end.outcome.age_head != NULL:
+        at = min(at, front_end.outcome.age_head.intake.born_ns + <uint64_t>front_end.delivery_timeout_ns)
     return at
 
 
 cdef void _put(Core *core, uint32_t place, FrontEnd *front_end) noexcept nogil:
-    core.deadlines[place] = front_end
-    front_end.deadline_place = place + 1
+    core.front_end.deadlines[place] = front_end
+    front_end.front_end.deadline_place = place + 1
 
 
 cdef void _sift_up(Core *core, uint32_t place) noexcept nogil:
-    cdef FrontEnd *front_end = core.deadlines[place]
+    cdef FrontEnd *front_end = core.front_end.deadlines[place]
     cdef uint32_t parent
     while place > 0:
         parent = (place - 1) // 2
-        if core.deadlines[parent].deadline_ns <= front_end.deadline_ns:
+        if core.front_end.deadlines[parent].front_end.deadline_ns <= front_end.front_end.deadline_ns:
             break
-        _put(core, place, core.deadlines[parent])
+        _put(core, place, core.front_end.deadlines[parent])
         place = parent
     _put(core, place, front_end)
 
 
 cdef void _sift_down(Core *core, uint32_t place) noexcept nogil:
-    cdef FrontEnd *front_end = core.deadlines[place]
+    cdef FrontEnd *front_end = core.front_end.deadlines[place]
     cdef uint32_t child = 2 * place + 1
-    while child < core.deadline_count:
-        if child + 1 < core.deadline_count \
-                and core.deadlines[child + 1].deadline_ns < core.deadlines[child].deadline_ns:
+    while child < core.front_end.deadline_count:
+        if (
+            child + 1 < core.front_end.deadline_count
+            and core.front_end.deadlines[child + 1].front_end.deadline_ns
+            < core.front_end.deadlines[child].front_end.deadline_ns
+        ):
             child += 1
-        if front_end.deadline_ns <= core.deadlines[child].deadline_ns:
+        if front_end.front_end.deadline_ns <= core.front_end.deadlines[child].front_end.deadline_ns:
             break
-        _put(core, place, core.deadlines[child])
+        _put(core, place, core.front_end.deadlines[child])
         place = child
         child = 2 * place + 1
     _put(core, place, front_end)
@@ -114,44 +117,44 @@ cdef void _sift_down(Core *core, uint32_t place) noexcept nogil:
 
 cdef void note_deadline(Core *core, FrontEnd *front_end, uint64_t at_ns) noexcept nogil:
     """Note that the first batch of one of the front-end's lists has this deadline."""
-    if front_end.deadline_place == 0:
-        front_end.deadline_ns = at_ns
-        core.deadlines[core.deadline_count] = front_end
-        core.deadline_count += 1
-        _sift_up(core, core.deadline_count - 1)
-    elif at_ns < front_end.deadline_ns:
-        front_end.deadline_ns = at_ns
-        _sift_up(core, front_end.deadline_place - 1)
+    if front_end.front_end.deadline_place == 0:
+        front_end.front_end.deadline_ns = at_ns
+        core.front_end.deadlines[core.front_end.deadline_count] = front_end
+        core.front_end.deadline_count += 1
+        _sift_up(core, core.front_end.deadline_count - 1)
+    elif at_ns < front_end.front_end.deadline_ns:
+        front_end.front_end.deadline_ns = at_ns
+        _sift_up(core, front_end.front_end.deadline_place - 1)
 
 
 cdef void forget_deadline(Core *core, FrontEnd *front_end) noexcept nogil:
     """Take the front-end out of the heap."""
-    cdef uint32_t place = front_end.deadline_place - 1
+    cdef uint32_t place = front_end.front_end.deadline_place - 1
     cdef FrontEnd *last
-    if front_end.deadline_place == 0:
+    if front_end.front_end.deadline_place == 0:
         return
-    front_end.deadline_place = 0
-    core.deadline_count -= 1
-    last = core.deadlines[core.deadline_count]
+    front_end.front_end.deadline_place = 0
+    core.front_end.deadline_count -= 1
+    last = core.front_end.deadlines[core.front_end.deadline_count]
     if last != front_end:
         _put(core, place, last)
         _sift_up(core, place)
-        _sift_down(core, last.deadline_place - 1)
+        _sift_down(core, last.front_end.deadline_place - 1)
 
 
 cdef FrontEnd *next_due(Core *core) noexcept nogil:
     """Return a front-end whose deadline has passed. If there is none, return NULL and note the next one as a timer."""
     cdef FrontEnd *front_end
     cdef uint64_t at
-    while core.deadline_count:
-        front_end = core.deadlines[0]
+    while core.front_end.deadline_count:
+        front_end = core.front_end.deadlines[0]
         at = _deadline(front_end)
         if at == UINT64_MAX:
             forget_deadline(core, front_end)
-        elif at > front_end.deadline_ns:
-            front_end.deadline_ns = at
+        elif at > front_end.front_end.deadline_ns:
+            front_end.front_end.deadline_ns = at
             _sift_down(core, 0)
-        elif at <= core.now:
+        elif at <= core.loop.now:
             return front_end
         else:
             note_timer(core, at)
@@ -164,30 +167,30 @@ cdef FrontEnd *next_due(Core *core) noexcept nogil:
 
 cdef void note_outcomes(Core *core, FrontEnd *front_end) noexcept nogil:
     """Note that the front-end has new outcomes and may have to be woken. Do nothing if it has ended."""
-    if not front_end.has_outcomes and not front_end.detached:
-        front_end.has_outcomes = True
-        front_end.announce_next = core.to_announce
-        core.to_announce = front_end
+    if not front_end.front_end.has_outcomes and not front_end.front_ends.detached:
+        front_end.front_end.has_outcomes = True
+        front_end.front_end.announce_next = core.front_end.to_announce
+        core.front_end.to_announce = front_end
 
 
 cdef FrontEnd *take_to_announce(Core *core) noexcept nogil:
     """Return the next front-end with outcomes to announce; NULL if there is none left."""
-    cdef FrontEnd *front_end = core.to_announce
+    cdef FrontEnd *front_end = core.front_end.to_announce
     if front_end != NULL:
-        core.to_announce = front_end.announce_next
-        front_end.has_outcomes = False
+        core.front_end.to_announce = front_end.front_end.announce_next
+        front_end.front_end.has_outcomes = False
     return front_end
 
 
 cdef void forget_outcomes(Core *core, FrontEnd *front_end) noexcept nogil:
     """Take a front-end that ends out of the list."""
-    cdef FrontEnd **link = &core.to_announce
-    if not front_end.has_outcomes:
+    cdef FrontEnd **link = &core.front_end.to_announce
+    if not front_end.front_end.has_outcomes:
         return
-    front_end.has_outcomes = False
+    front_end.front_end.has_outcomes = False
     while link[0] != front_end:
-        link = &link[0].announce_next
-    link[0] = front_end.announce_next
+        link = &link[0].front_end.announce_next
+    link[0] = front_end.front_end.announce_next
 
 
 # ------------------------------------------------------------ breadcrumb
@@ -264,11 +267,11 @@ cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL:
     if front_end == NULL:
         raise MemoryError
     try:
-        front_end.slot_count = front_end.topics_scanned = slot_count
+        front_end.slot_count = front_end.topic_numbers.scanned = slot_count
         front_end.batches = <ClientBatch *>pages_new(_tables_bytes(slot_count))
         if front_end.batches == NULL:
             raise MemoryError
-        front_end.tables_bytes = _tables_bytes(slot_count)
+        front_end.front_end.tables_bytes = _tables_bytes(slot_count)
         front_end.chunk_next = <uint32_t *>(front_end.batches + slot_count)
         front_end.chunk_bytes = front_end.chunk_next + slot_count
         front_end.chunk_count = front_end.chunk_bytes + slot_count
@@ -286,27 +289,27 @@ cdef uint64_t _tables_bytes(uint64_t slot_count) noexcept nogil:
 
 cdef uint64_t free_tables(FrontEnd *front_end, uint64_t most) noexcept nogil:
     """Free up to `most` bytes at the end of the tables by slot of a front-end that ends. Return how many bytes."""
-    cdef uint64_t former = front_end.tables_bytes, left = 0
+    cdef uint64_t former = front_end.front_end.tables_bytes, left = 0
     if most < former:
         left = (former - most) & ~(<uint64_t>CYP_PAGE_BYTES - 1)
     if former > left:
         pages_free(<uint8_t *>front_end.batches + left, former - left)
-    front_end.tables_bytes = left
+    front_end.front_end.tables_bytes = left
     return former - left
 
 
 cdef void free_front_end(FrontEnd *front_end) noexcept nogil:
     """Free all private memory of the front-end."""
     cdef uint32_t index
-    for index in range(front_end.queue_capacity):
-        free(front_end.queues[index])
-    free(front_end.queues)
+    for index in range(front_end.intake.queue_capacity):
+        free(front_end.intake.queues[index])
+    free(front_end.intake.queues)
     free_flows(front_end)
-    free_tables(front_end, front_end.tables_bytes)
-    free(front_end.published)
-    free(front_end.unknown)
-    free(front_end.extent_until)
-    free(front_end.free_extents)
+    free_tables(front_end, front_end.front_end.tables_bytes)
+    free(front_end.recovery.published)
+    free(front_end.intake.unknown)
+    free(front_end.parts.extent_until)
+    free(front_end.parts.free_extents)
     free(front_end)
 
 
@@ -325,9 +328,9 @@ cdef void lay_out(
     front_end.outcome_ring = <cyp_outcome *>(outcomes + geometry.outcome_ring_offset)
     front_end.sent = <uint32_t *>(outcomes + geometry.sent_offset)
     front_end.extents = <cyp_extent *>(outcomes + geometry.extents_offset)
-    front_end.metrics = <cyp_share_metrics *>(outcomes + geometry.metrics_offset)
-    front_end.metrics.windows.window_ns = front_end.window_ns
-    front_end.metrics.windows.samples = front_end.samples
+    front_end.share_metrics = <cyp_share_metrics *>(outcomes + geometry.metrics_offset)
+    front_end.share_metrics.windows.window_ns = front_end.window_ns
+    front_end.share_metrics.windows.samples = front_end.samples
 
 
 cdef void describe_outcomes(FrontEnd *front_end, FrontEndGeometry *geometry) noexcept nogil:
@@ -366,45 +369,45 @@ cdef object _configure(FrontEnd *front_end, dict settings):
 cdef uint32_t reserve_front_end(Core *core) except? 0xffffffff:
     """Make space for one more front-end in the tables. Return the index of its epoll tag. Raise MemoryError."""
     cdef FrontEnd **grown
-    cdef uint32_t tag = 0, room = 2 * (core.tag_room + 32)
+    cdef uint32_t tag = 0, room = 2 * (core.front_end.tag_room + 32)
     reserve_places(core)
-    while tag < core.tag_room and core.tagged[tag] != NULL:
+    while tag < core.front_end.tag_room and core.front_end.tagged[tag] != NULL:
         tag += 1
-    if tag == core.tag_room:
-        grown = <FrontEnd **>realloc(core.tagged, room * sizeof(FrontEnd *))
+    if tag == core.front_end.tag_room:
+        grown = <FrontEnd **>realloc(core.front_end.tagged, room * sizeof(FrontEnd *))
         if grown == NULL:
             raise MemoryError
-        memset(grown + core.tag_room, 0, (room - core.tag_room) * sizeof(FrontEnd *))
-        core.tagged = grown
-        core.tag_room = room
+        memset(grown + core.front_end.tag_room, 0, (room - core.front_end.tag_room) * sizeof(FrontEnd *))
+        core.front_end.tagged = grown
+        core.front_end.tag_room = room
     return tag
 
 
 cdef void list_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
     """Add the front-end to the list of front-ends, and make it active."""
-    core.acks_seen |= <uint8_t>(1 << (front_end.acks + 1))
-    core.tagged[front_end.tag] = front_end
+    core.front_end.acks_seen |= <uint8_t>(1 << (front_end.acks + 1))
+    core.front_end.tagged[front_end.tag] = front_end
     activate(core, front_end)
-    front_end.next = core.front_ends
-    if front_end.next != NULL:
-        front_end.next.previous = front_end
-    core.front_ends = front_end
-    core.front_end_count += 1
+    front_end.front_end.next = core.front_end.first
+    if front_end.front_end.next != NULL:
+        front_end.front_end.next.front_end.previous = front_end
+    core.front_end.first = front_end
+    core.front_end.count += 1
 
 
 cdef void end_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
     """Move the front-end from the list of front-ends to the list of the ended ones, which Python unmaps."""
-    if front_end.previous != NULL:
-        front_end.previous.next = front_end.next
+    if front_end.front_end.previous != NULL:
+        front_end.front_end.previous.front_end.next = front_end.front_end.next
     else:
-        core.front_ends = front_end.next
-    if front_end.next != NULL:
-        front_end.next.previous = front_end.previous
-    core.front_end_count -= 1
-    core.tagged[front_end.tag] = NULL
+        core.front_end.first = front_end.front_end.next
+    if front_end.front_end.next != NULL:
+        front_end.front_end.next.front_end.previous = front_end.front_end.previous
+    core.front_end.count -= 1
+    core.front_end.tagged[front_end.tag] = NULL
     deactivate(core, front_end)
     forget_deadline(core, front_end)
     forget_outcomes(core, front_end)
-    front_end.previous = NULL
-    front_end.next = core.ended
-    core.ended = front_end
+    front_end.front_end.previous = NULL
+    front_end.front_end.next = core.front_ends.ended
+    core.front_ends.ended = front_end

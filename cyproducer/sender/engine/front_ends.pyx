@@ -52,7 +52,7 @@ cdef class FrontEnds:
         self.core.leaders = self.snapshot.leaders
         self.core.metrics = <cyp_sender_metrics *>(self.snapshot.region.base + self.snapshot.geometry.metrics_offset)
         begin_sender_metrics(self.core.metrics)
-        self.core.now = monotonic_ns()
+        self.core.loop.now = monotonic_ns()
         self.core.epoll_fd = epoll_new()
         if self.core.epoll_fd < 0:
             raise OSError("epoll_create1 failed: check the limit of open files (ulimit -n)")
@@ -65,8 +65,8 @@ cdef class FrontEnds:
     def __dealloc__(self):
         cdef FrontEnd *front_end
         if self.core.wires != NULL:  # neither close() nor abandon() was called
-            while self.core.front_ends != NULL:
-                front_end = self.core.front_ends
+            while self.core.front_end.first != NULL:
+                front_end = self.core.front_end.first
                 end_front_end(&self.core, front_end)
                 free_front_end(front_end)
             for _, _, address in self._unmapping:
@@ -142,18 +142,18 @@ cdef class FrontEnds:
         joined = settings.get("joined_transaction")
         if joined is None:
             front_end.transaction = find_transaction(&self.core, front_end.attach_id)
-            front_end.transaction.orphaned = front_end.detached
+            front_end.transaction.orphaned = front_end.front_ends.detached
             return
         front_end.transaction = find_shared(&self.core, settings["transactional_id"].encode(), joined[0], joined[1])
         if front_end.transaction == NULL:
             raise ValueError(f"front-end {front_end.attach_id} takes part in a transaction without a row")
-        front_end.transaction.participants += not front_end.detached
+        front_end.transaction.participants += not front_end.front_ends.detached
 
     cdef object _forgo_transaction(self, FrontEnd *front_end):
         """Undo _restore_transactional() for a front-end that cannot be taken over."""
         if front_end.transaction.row.attach_id:
             front_end.transaction.orphaned = True
-        elif not front_end.detached:
+        elif not front_end.front_ends.detached:
             front_end.transaction.participants -= 1
 
     cdef object _leave_transaction(self, FrontEnd *front_end):
@@ -166,7 +166,7 @@ cdef class FrontEnds:
     cdef object _enlist(self, FrontEnd *front_end, Region arena, Region outcomes):
         """Add the front-end to the tables, and watch its eventfd. Raise OSError or MemoryError without a change."""
         front_end.tag = reserve_front_end(&self.core)
-        if not front_end.detached:
+        if not front_end.front_ends.detached:
             # edge-triggered and never read, so every write causes an event
             error = epoll_add(
                 self.core.epoll_fd,
@@ -183,33 +183,34 @@ cdef class FrontEnds:
     def detach(self, uint64_t attach_id):
         """End a front-end: its committed batches are delivered, and it can commit no more."""
         cdef FrontEnd *front_end = self._find(attach_id)
-        if front_end == NULL or front_end.detached:
+        if front_end == NULL or front_end.front_ends.detached:
             return
-        self.core.now = monotonic_ns()
+        self.core.loop.now = monotonic_ns()
         activate(&self.core, front_end)
         control_end(&front_end.outcomes_header.control, CYP_CONTROL_DETACHED)
         CRASHPOINT(b"reclaim.told")
         self._close_arena(front_end)
-        front_end.detached = True
+        front_end.front_ends.detached = True
         if front_end.transaction != NULL:
             self._leave_transaction(front_end)
         keep_totals(&self.core, front_end)
         deactivate(&self.core, front_end)
         epoll_remove(self.core.epoll_fd, front_end.sender_wake_fd)
-        if front_end.live == 0 and not front_end.ending:
+        if front_end.intake.live == 0 and not front_end.front_ends.ending:
             end_front_end(&self.core, front_end)
         untouch(&self.core)
         self.unmap_ended()
 
     cdef object _close_arena(self, FrontEnd *front_end):
         """Take all that was committed and revoke the used slots; for a large arena, later iterations do the rest."""
-        if not front_end.violation:
+        if not front_end.intake.violation:
             accumulate(&self.core)
         CRASHPOINT(b"reclaim.accumulated")
-        if not front_end.violation and not front_end.ending and not scan_some(&self.core, front_end, SCANNED_AT_ONCE):
-            front_end.ending = True
-            front_end.ending_next = self.core.ending
-            self.core.ending = front_end
+        if not front_end.intake.violation and not front_end.front_ends.ending \
+                and not scan_some(&self.core, front_end, SCANNED_AT_ONCE):
+            front_end.front_ends.ending = True
+            front_end.front_ends.ending_next = self.core.front_ends.ending
+            self.core.front_ends.ending = front_end
         CRASHPOINT(b"reclaim.sealed")
 
     def release(self, uint64_t attach_id):
@@ -219,10 +220,10 @@ cdef class FrontEnds:
         false, nothing that it has sent depends on this sender.
         """
         cdef FrontEnd *front_end = self._find(attach_id)
-        if front_end == NULL or front_end.detached or front_end.released:
+        if front_end == NULL or front_end.front_ends.detached or front_end.front_ends.released:
             return
-        front_end.released = True
-        self.core.now = monotonic_ns()
+        front_end.front_ends.released = True
+        self.core.loop.now = monotonic_ns()
         activate(&self.core, front_end)
         control_end(&front_end.outcomes_header.control, CYP_CONTROL_RELEASED)
         CRASHPOINT(b"release.stored")
@@ -232,15 +233,15 @@ cdef class FrontEnds:
 
     def is_closing(self):
         """Return whether slots of an ended or released front-end must still be scanned."""
-        return self.core.ending != NULL
+        return self.core.front_ends.ending != NULL
 
     def released_before(self):
         """Return whether the predecessor has released one of the attached front-ends."""
-        cdef FrontEnd *front_end = self.core.front_ends
+        cdef FrontEnd *front_end = self.core.front_end.first
         while front_end != NULL:
-            if not front_end.detached and front_end.outcomes_header.control == CYP_CONTROL_RELEASED:
+            if not front_end.front_ends.detached and front_end.outcomes_header.control == CYP_CONTROL_RELEASED:
                 return True
-            front_end = front_end.next
+            front_end = front_end.front_end.next
         return False
 
     # ---------------------------------------------------------------- topics
@@ -260,14 +261,14 @@ cdef class FrontEnds:
             self.snapshot.enter(number, encoded)
             return number
         number = found
-        if self.core.topics[number].retired:
-            self.core.topics[number].retired = False
+        if self.core.topics.table[number].topic_numbers.retired:
+            self.core.topics.table[number].topic_numbers.retired = False
             self.snapshot.keep(number)
         return number
 
     cdef object free_number(self, uint32_t number):
         """Free a retired number whose partitions are freed: clear what is published and counted of its topic."""
-        cdef Topic *topic = self.core.topics[number]
+        cdef Topic *topic = self.core.topics.table[number]
         cdef bytes name = topic.name[:topic.name_bytes]
         forget_topic(&self.core, number)
         self.snapshot.clear(number, name)
@@ -281,9 +282,10 @@ cdef class FrontEnds:
         """Take over the tables, front-ends and batches of the predecessor."""
         cdef uint32_t number
         restore_tables(&self.core)
-        for number in range(self.core.topic_count):
-            name = self.core.topics[number].name[:self.core.topics[number].name_bytes]
-            if not self.core.topics[number].free and not self.core.topics[number].retired:
+        for number in range(self.core.topics.count):
+            name = self.core.topics.table[number].name[:self.core.topics.table[number].name_bytes]
+            if not self.core.topics.table[number].topics.free \
+                    and not self.core.topics.table[number].topic_numbers.retired:
                 self.topic_numbers[name.decode()] = number
                 self.snapshot.enter(number, name)
         self.snapshot.announce_all()
@@ -298,15 +300,15 @@ cdef class FrontEnds:
                     self._take_over_front_end(former)
             except (OSError, ValueError, MemoryError, KeyError, TypeError):
                 self.refused.append(former.attach_id)
-        for number in range(self.core.transaction_end):
-            if self.core.transactions[number].used:
+        for number in range(self.core.transactions.end):
+            if self.core.transactions.table[number].used:
                 self.core.state_header.next_attach_id = max(
                     self.core.state_header.next_attach_id, self.core.transaction_rows[number].attach_id + 1
                 )
-                if self.core.transactions[number].orphaned:
-                    orphan_transaction(&self.core.transactions[number])
-        for number in range(self.core.topic_count):
-            if self.core.topics[number].retired:
+                if self.core.transactions.table[number].orphaned:
+                    orphan_transaction(&self.core.transactions.table[number])
+        for number in range(self.core.topics.count):
+            if self.core.topics.table[number].topic_numbers.retired:
                 self.free_number(number)  # the predecessor died while it gave the number back
         restore_work(&self.core)
         sender_wakes(self.core.snapshot)  # the predecessor may have died while it slept
@@ -373,8 +375,8 @@ cdef class FrontEnds:
         woken = 0
         for attach_id in self._regions if attach_ids is None else attach_ids:
             front_end = self._find(attach_id)
-            if front_end != NULL and not front_end.detached and waiter_needs_wake(
-                &front_end.header.wants_snapshot, &front_end.snapshot_signalled
+            if front_end != NULL and not front_end.front_ends.detached and waiter_needs_wake(
+                &front_end.header.wants_snapshot, &front_end.front_ends.snapshot_signalled
             ):
                 wake_signal(front_end.wake_fd)
                 woken += 1
@@ -382,16 +384,16 @@ cdef class FrontEnds:
 
     def attached(self):
         """Return the number of front-ends that are not detached."""
-        cdef FrontEnd *front_end = self.core.front_ends
+        cdef FrontEnd *front_end = self.core.front_end.first
         count = 0
         while front_end != NULL:
-            count += not front_end.detached
-            front_end = front_end.next
+            count += not front_end.front_ends.detached
+            front_end = front_end.front_end.next
         return count
 
     def undelivered(self):
         """Return the number of batches, of attached and ended front-ends, whose chunks are still held."""
-        return self.core.live_batches
+        return self.core.intake.live_batches
 
     def tables_in_use(self):
         """Return used rows: {"entries": ..., "contributors": ..., "bodies": ..., "extents": ...}.
@@ -399,49 +401,49 @@ cdef class FrontEnds:
         While one of the first three tables is full, new batches wait. "extents": rows for the results of split batches,
         the sum over the attached front-ends; a batch without free rows is not split.
         """
-        cdef FrontEnd *front_end = self.core.front_ends
+        cdef FrontEnd *front_end = self.core.front_end.first
         extents = 0
         while front_end != NULL:
             extents += extents_in_use(front_end)
-            front_end = front_end.next
+            front_end = front_end.front_end.next
         return {
-            "entries": CYP_ENTRIES_MAX - self.core.free_wire_count,
-            "contributors": CYP_CONTRIBUTORS_MAX - self.core.free_contributor_count,
-            "bodies": CYP_BODIES_MAX - self.core.free_body_count,
+            "entries": CYP_ENTRIES_MAX - self.core.wire.free_wire_count,
+            "contributors": CYP_CONTRIBUTORS_MAX - self.core.wire.free_contributor_count,
+            "bodies": CYP_BODIES_MAX - self.core.wire.free_body_count,
             "extents": extents,
         }
 
     def describe(self):
         """Return {attach id: figures} of the attached front-ends. What a front-end reports itself is not checked."""
-        cdef FrontEnd *front_end = self.core.front_ends
+        cdef FrontEnd *front_end = self.core.front_end.first
         now = monotonic_ns()
         found = {}
         while front_end != NULL:
-            oldest = front_end.age_head
-            if not front_end.detached:
+            oldest = front_end.outcome.age_head
+            if not front_end.front_ends.detached:
                 found[front_end.attach_id] = {
                     "buffer_memory": <uint64_t>front_end.slot_count * CYP_UNIT_BYTES,
                     "buffer_in_use": front_end.header.bytes_in_use,
                     "records_sent": front_end.header.records_sent,
-                    "oldest_unacked_ms": 0 if oldest == NULL else (now - oldest.born_ns) // 1_000_000,
+                    "oldest_unacked_ms": 0 if oldest == NULL else (now - oldest.intake.born_ns) // 1_000_000,
                     "blocked_ms": front_end.header.blocked_ns // 1_000_000,
                 }
-            front_end = front_end.next
+            front_end = front_end.front_end.next
         return found
 
     def counts(self):
         """Return what was counted for all front-ends and for the connections, see metric_table.py."""
-        cdef FrontEnd *front_end = self.core.front_ends
+        cdef FrontEnd *front_end = self.core.front_end.first
         cdef cyp_sender_metrics *metrics = self.core.metrics
         own = [front_end_readings(&metrics.ended, &metrics.windows)]
         waiting = total = used = 0
         while front_end != NULL:
-            if not front_end.detached:
-                own.append(front_end_readings(&front_end.header.metrics, &front_end.metrics.windows))
+            if not front_end.front_ends.detached:
+                own.append(front_end_readings(&front_end.header.metrics, &front_end.share_metrics.windows))
                 waiting += load_relaxed(&front_end.header.metrics.waiting)
                 total += <uint64_t>front_end.slot_count * CYP_UNIT_BYTES
                 used += load_relaxed(&front_end.header.bytes_in_use)
-            front_end = front_end.next
+            front_end = front_end.front_end.next
         found = sender_counts(metrics)
         found["client"] = readings(metrics.client.sensors, CYP_CLIENT_SENSORS, &metrics.windows)
         found["topics"] = topic_readings(metrics.topics, CYP_SENDER_TOPICS, &metrics.windows, self.core.topic_rows)
@@ -462,9 +464,9 @@ cdef class FrontEnds:
         cdef FrontEnd *front_end
         cdef Region arena, outcomes
         cdef int64_t left = UNMAPPED_PER_TURN
-        while self.core.ended != NULL:
-            front_end = self.core.ended
-            self.core.ended = front_end.next
+        while self.core.front_ends.ended != NULL:
+            front_end = self.core.front_ends.ended
+            self.core.front_ends.ended = front_end.front_end.next
             regions = self._regions.pop(front_end.attach_id)
             del self._addresses[front_end.attach_id]
             self._unmapping.append((*regions, <size_t>front_end))
@@ -472,7 +474,7 @@ cdef class FrontEnds:
             arena, outcomes, address = self._unmapping[0]
             front_end = <FrontEnd *><size_t>address
             # Pages that a front-end has not written may have got memory here, which it could keep for ever.
-            left -= arena.unmap_part(left, front_end.violation != 0)
+            left -= arena.unmap_part(left, front_end.intake.violation != 0)
             if left > 0:
                 left -= outcomes.unmap_part(left)
             if left > 0:
@@ -495,15 +497,15 @@ cdef class FrontEnds:
         if self.is_closed:
             return
         self.is_closed = True
-        while self.core.front_ends != NULL:
-            front_end = self.core.front_ends
+        while self.core.front_end.first != NULL:
+            front_end = self.core.front_end.first
             front_end.outcomes_header.control = CYP_CONTROL_DETACHED
             end_front_end(&self.core, front_end)
         self.unmap_ended()
         while self._unmapping:
             self.unmap_ended()
         if CYPRODUCER_DEBUG:
-            assert not self._regions and not self.core.front_end_count, "every front-end is unmapped at the end"
+            assert not self._regions and not self.core.front_end.count, "every front-end is unmapped at the end"
         os.close(self.core.epoll_fd)
         core_free(&self.core)
         self.core.wires = NULL
@@ -517,11 +519,11 @@ cdef class FrontEnds:
             return
         self.is_closed = True
         os.close(self.core.epoll_fd)
-        while self.core.front_ends != NULL:
-            end_front_end(&self.core, self.core.front_ends)
-        while self.core.ended != NULL:
-            front_end = self.core.ended
-            self.core.ended = front_end.next
+        while self.core.front_end.first != NULL:
+            end_front_end(&self.core, self.core.front_end.first)
+        while self.core.front_ends.ended != NULL:
+            front_end = self.core.front_ends.ended
+            self.core.front_ends.ended = front_end.front_end.next
             free_front_end(front_end)
         for arena, outcomes in self._regions.values():
             arena.forget()

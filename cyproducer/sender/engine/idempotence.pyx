@@ -12,14 +12,14 @@ cdef void begin_epoch(Lane *lane, int64_t producer_id, int16_t epoch) noexcept n
     """Start the lane at sequence 0 under another producer id or epoch. No batch of the old one is unsure."""
     cdef uint32_t spare = lane.row.current ^ 1
     cdef cyp_identity *identity = &lane.row.identity[spare]
-    lane.producer_id = producer_id
-    lane.producer_epoch = epoch
-    lane.next_sequence = 0
-    lane.known_end_offset = -1
-    lane.unasked_end = 0
-    lane.acknowledged = False
-    lane.bumping = False
-    lane.needs_other_id = False
+    lane.idempotence.producer_id = producer_id
+    lane.idempotence.producer_epoch = epoch
+    lane.idempotence.next_sequence = 0
+    lane.idempotence.known_end_offset = -1
+    lane.idempotence.unasked_end = 0
+    lane.idempotence.acknowledged = False
+    lane.idempotence.bumping = False
+    lane.idempotence.needs_other_id = False
     identity.producer_id = producer_id
     identity.producer_epoch = epoch
     identity.acked_end = 0
@@ -44,22 +44,24 @@ cdef void demand_epoch(Lane *lane) noexcept nogil:
 
     The lane of a transaction gets its next epoch from the coordinator: the transaction fails.
     """
-    lane.bumping = True
+    lane.idempotence.bumping = True
     store_release32(&lane.row.identity[lane.row.current].bumping, 1)
     CRASHPOINT(b"epoch.demanded")
     if lane.transaction != NULL:
         demand_producer_epoch(lane.transaction)
-        fail_transaction(lane.transaction, lane.last_error if lane.last_error else <int32_t>CODE_TRANSACTION_ABORTED)
+        fail_transaction(
+            lane.transaction, lane.wire.last_error if lane.wire.last_error else <int32_t>CODE_TRANSACTION_ABORTED
+        )
 
 
 cdef uint64_t _possible_end(WireBatch *wire) noexcept nogil:
     """Return the largest sequence where the batch can end in the log; for a fragment, that of the original batch."""
-    cdef WireBatch *following = wire.next
-    if not wire.fragment:
+    cdef WireBatch *following = wire.wire.next
+    if not wire.idempotence.fragment:
         return wire.entry.base_sequence + wire.entry.count
-    while following != NULL and (following.fragment or not following.idempotent):
-        following = following.next
-    return following.entry.base_sequence if following != NULL else wire.lane.next_sequence
+    while following != NULL and (following.idempotence.fragment or not following.idempotent):
+        following = following.wire.next
+    return following.entry.base_sequence if following != NULL else wire.lane.idempotence.next_sequence
 
 
 cdef void note_doubtful_end(WireBatch *wire) noexcept nogil:
@@ -69,9 +71,9 @@ cdef void note_doubtful_end(WireBatch *wire) noexcept nogil:
     """
     cdef cyp_identity *identity = &wire.lane.row.identity[wire.lane.row.current]
     cdef uint64_t end = wire.entry.base_sequence + wire.entry.count
-    wire.lane.unasked_end = max(wire.lane.unasked_end, _possible_end(wire))
+    wire.lane.idempotence.unasked_end = max(wire.lane.idempotence.unasked_end, _possible_end(wire))
     cdef uint64_t last = identity.doubtful_ends[identity.doubts - 1] if 0 < identity.doubts <= CYP_DOUBTS_MAX else 0
-    if wire.fragment or last > end or identity.doubts > CYP_DOUBTS_MAX:
+    if wire.idempotence.fragment or last > end or identity.doubts > CYP_DOUBTS_MAX:
         identity.doubts = CYP_DOUBTS_MAX + 1
     elif last < end and identity.doubts == CYP_DOUBTS_MAX:
         identity.doubts = CYP_DOUBTS_MAX + 1
@@ -160,16 +162,16 @@ cdef inline uint64_t _end(WireBatch *wire) noexcept nogil:
 
 cdef inline bint _is_current(Lane *lane, WireBatch *wire) noexcept nogil:
     """Return whether the batch has its sequence from the lane's present producer id and epoch."""
-    return wire.idempotent and wire.entry.producer_id == lane.producer_id \
-        and wire.entry.producer_epoch == lane.producer_epoch
+    return wire.idempotent and wire.entry.producer_id == lane.idempotence.producer_id \
+        and wire.entry.producer_epoch == lane.idempotence.producer_epoch
 
 
 cdef WireBatch *_unsure_before(Lane *lane, WireBatch *wire) noexcept nogil:
     """Return the unsure batch whose sequences end where those of `wire` begin; NULL if there is none."""
-    cdef WireBatch *before = wire.previous
+    cdef WireBatch *before = wire.wire.previous
     while before != NULL and not before.idempotent:
-        before = before.previous
-    if before != NULL and before.unsure and not before.fragment and _is_current(lane, before) \
+        before = before.wire.previous
+    if before != NULL and before.idempotence.unsure and not before.idempotence.fragment and _is_current(lane, before) \
             and _end(before) == wire.entry.base_sequence:
         return before
     return NULL
@@ -194,35 +196,37 @@ cdef void prove_predecessors(Lane *lane, WireBatch *wire, int64_t base_offset) n
     cdef WireBatch *first = NULL
     cdef int64_t offset = base_offset
     # a fragment, or a batch that was sent ahead, does not have the sequence of its position in the lane
-    if not wire.fragment and not wire.ahead and _is_current(lane, wire) and not _is_in_new_log(wire, base_offset):
+    if not wire.idempotence.fragment and not wire.idempotence.ahead and _is_current(lane, wire) \
+            and not _is_in_new_log(wire, base_offset):
         before = _unsure_before(lane, wire)
     while before != NULL:
         first = before
-        before.proven = True
+        before.idempotence.proven = True
         entry_prove(before.entry)
         CRASHPOINT(b"complete.predecessor-proven")
         offset -= before.entry.count
         before = _unsure_before(lane, before)
-    if first != NULL and base_offset >= 0 and lane.known_end_offset == offset \
-            and lane.known_end_sequence == first.entry.base_sequence:
+    if first != NULL and base_offset >= 0 and lane.idempotence.known_end_offset == offset \
+            and lane.idempotence.known_end_sequence == first.entry.base_sequence:
         while first != wire:
             if first.idempotent:
-                first.proven_offset = offset
+                first.idempotence.proven_offset = offset
                 offset += first.entry.count
-            first = first.next
+            first = first.wire.next
     if _is_current(lane, wire):
-        lane.known_end_sequence = _end(wire)
-        lane.known_end_offset = base_offset + wire.entry.count if base_offset >= 0 else -1
+        lane.idempotence.known_end_sequence = _end(wire)
+        lane.idempotence.known_end_offset = base_offset + wire.entry.count if base_offset >= 0 else -1
 
 
 cdef void complete_proven(Core *core, Lane *lane) noexcept nogil:
     """Acknowledge the proven batches that need no further attempt: the offset is known, or the broker refused them."""
-    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *wire = lane.wire.head
     cdef WireBatch *following
     while wire != NULL:
-        following = wire.next
-        if wire.proven and wire.state == WIRE_WAITING and (wire.refused or wire.proven_offset >= 0):
-            complete(core, wire, wire.proven_offset, -1)
+        following = wire.wire.next
+        if wire.idempotence.proven and wire.wire.state == WIRE_WAITING \
+                and (wire.idempotence.refused or wire.idempotence.proven_offset >= 0):
+            complete(core, wire, wire.idempotence.proven_offset, -1)
         wire = following
 
 
@@ -232,15 +236,15 @@ cdef bint _is_last(Lane *lane, WireBatch *wire) noexcept nogil:
     return (
         _is_current(lane, wire)
         and identity.acked_end <= wire.entry.base_sequence
-        and lane.unasked_end <= wire.entry.base_sequence
+        and lane.idempotence.unasked_end <= wire.entry.base_sequence
     )
 
 
 cdef inline void _exclude(WireBatch *wire) noexcept nogil:
     """Mark the batch as not in the log. For a fragment, this is also true of the original batch."""
-    wire.unsure = False
-    wire.refused = False
-    wire.fragment = False
+    wire.idempotence.unsure = False
+    wire.idempotence.refused = False
+    wire.idempotence.fragment = False
     entry_sure(wire.entry)
 
 
@@ -250,12 +254,12 @@ cdef void exclude_followers(Lane *lane, WireBatch *wire) noexcept nogil:
     The broker has appended `wire` under a candidate sequence (idempotence.pyx). So nothing after that
     sequence was in the log.
     """
-    cdef WireBatch *following = wire.next
+    cdef WireBatch *following = wire.wire.next
     while following != NULL:
-        if following.unsure and not following.proven and _is_current(lane, following):
+        if following.idempotence.unsure and not following.idempotence.proven and _is_current(lane, following):
             _exclude(following)
             CRASHPOINT(b"epoch.follower-excluded")
-        following = following.next
+        following = following.wire.next
 
 
 cdef void seek_place(WireBatch *wire) noexcept nogil:
@@ -264,18 +268,18 @@ cdef void seek_place(WireBatch *wire) noexcept nogil:
     If the broker appends it, neither this batch nor a later one was in the log before. Otherwise its outcome stays
     unknown.
     """
-    wire.fragment = True
+    wire.idempotence.fragment = True
     entry_fragment(wire.entry)
     CRASHPOINT(b"epoch.place-sought")
 
 
 cdef void on_state_lost(Core *core, Lane *lane, const Verdict *verdict) noexcept nogil:
     """End the waiting unsure batches as unknown, because the broker has lost the state of the producer."""
-    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *wire = lane.wire.head
     cdef WireBatch *following
     while wire != NULL:
-        following = wire.next
-        if wire.idempotent and wire.unsure and wire.state == WIRE_WAITING:
+        following = wire.wire.next
+        if wire.idempotent and wire.idempotence.unsure and wire.wire.state == WIRE_WAITING:
             give_up(core, wire, CODE_OUTCOME_UNKNOWN, verdict)
         wire = following
 
@@ -286,42 +290,44 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error, cons
     cdef WireBatch *newest
     cdef WireBatch *before
     if lane.transaction != NULL:
-        if wire != lane.wire_head and not wire.unsure:
+        if wire != lane.wire.head and not wire.idempotence.unsure:
             retry(core, wire, error, False, verdict)  # an earlier batch must be sent again first
         else:
             # The transaction is aborted, so nothing must be found out about the log.
             give_up(core, wire, error, verdict)
         return
     if error == ERROR_UNKNOWN_PRODUCER_ID or is_id_error(error):
-        lane.needs_other_id = lane.needs_other_id or (is_id_error(error) and _is_current(lane, wire))
-        if wire.unsure:
+        lane.idempotence.needs_other_id = (
+            lane.idempotence.needs_other_id or (is_id_error(error) and _is_current(lane, wire))
+        )
+        if wire.idempotence.unsure:
             give_up(core, wire, error, verdict)
         else:
             demand_epoch(lane)
             retry(core, wire, error, False, verdict)
         on_state_lost(core, lane, verdict)
         return
-    if wire.fragment:
+    if wire.idempotence.fragment:
         if error != ERROR_INVALID_PRODUCER_EPOCH and step_back(lane, wire):
             retry(core, wire, error, False, verdict)
         else:
             end_fragment(core, wire, error, 0, verdict)
         return
-    if wire.ahead == AHEAD_SENT:
+    if wire.idempotence.ahead == AHEAD_SENT:
         if error == ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER:
             # nothing was sent after it: if it were in the log here, the broker would remember it as the last batch
             _exclude(wire)
             if step_back(lane, wire):
                 retry(core, wire, error, False, verdict)
                 return
-        wire.ahead = AHEAD_REFUSED
-    if wire.unsure:
+        wire.idempotence.ahead = AHEAD_REFUSED
+    if wire.idempotence.unsure:
         newest = newest_unsure(lane)
-        if wire.proven or error != ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER:
+        if wire.idempotence.proven or error != ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER:
             give_up(core, wire, error, verdict)
             return
-        if newest != wire and not newest.fragment:
-            wire.refused = True
+        if newest != wire and not newest.idempotence.fragment:
+            wire.idempotence.refused = True
             demand_epoch(lane)
             retry(core, wire, error, False, verdict)
             return
@@ -339,13 +345,13 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error, cons
             _exclude(before)
             CRASHPOINT(b"epoch.predecessor-excluded")
         _exclude(wire)
-    if wire == lane.wire_head or lane.bumping:
+    if wire == lane.wire.head or lane.idempotence.bumping:
         demand_epoch(lane)
     retry(core, wire, error, False, verdict)  # otherwise no new epoch yet: an earlier batch must be sent again first
 
 
 cdef inline bint _is_of_epoch(const Lane *lane, const cyp_transaction_place *place) noexcept nogil:
-    return lane.producer_id == place.producer_id and lane.producer_epoch == place.producer_epoch
+    return lane.idempotence.producer_id == place.producer_id and lane.idempotence.producer_epoch == place.producer_epoch
 
 
 cdef void restore_sequences(Lane *lane) noexcept nogil:
@@ -356,26 +362,26 @@ cdef void restore_sequences(Lane *lane) noexcept nogil:
     cdef cyp_identity *identity = &lane.row.identity[lane.row.current]
     cdef uint64_t end = 0
     cdef bint bump = identity.bumping != 0
-    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *wire = lane.wire.head
     # only one batch in flight until the broker has acknowledged it: the time since the last batch is not known
-    lane.acknowledged = False
-    lane.known_end_offset = -1
-    lane.unasked_end = 0
+    lane.idempotence.acknowledged = False
+    lane.idempotence.known_end_offset = -1
+    lane.idempotence.unasked_end = 0
     if identity.doubts > CYP_DOUBTS_MAX:
-        lane.unasked_end = UINT64_MAX
+        lane.idempotence.unasked_end = UINT64_MAX
     elif identity.doubts:
-        lane.unasked_end = identity.doubtful_ends[identity.doubts - 1]
-    lane.next_sequence = identity.acked_end
+        lane.idempotence.unasked_end = identity.doubtful_ends[identity.doubts - 1]
+    lane.idempotence.next_sequence = identity.acked_end
     while wire != NULL:
         if wire.idempotent:
             if not _is_current(lane, wire) \
-                    or wire.entry.base_sequence < end or wire.entry.base_sequence > lane.next_sequence:
+                    or wire.entry.base_sequence < end or wire.entry.base_sequence > lane.idempotence.next_sequence:
                 bump = True
             end = _end(wire)
-            lane.next_sequence = max(lane.next_sequence, end)
-        wire = wire.next
+            lane.idempotence.next_sequence = max(lane.idempotence.next_sequence, end)
+        wire = wire.wire.next
     if lane.transaction != NULL and not _is_of_epoch(lane, place_of(lane.transaction)):
-        lane.bumping = False  # it was about a former transaction
+        lane.idempotence.bumping = False  # it was about a former transaction
         return
     if bump:
         demand_epoch(lane)
@@ -407,9 +413,9 @@ cdef enum:
 
 
 cdef WireBatch *_first_idempotent(Lane *lane) noexcept nogil:
-    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *wire = lane.wire.head
     while wire != NULL and not wire.idempotent:
-        wire = wire.next
+        wire = wire.wire.next
     return wire
 
 
@@ -420,28 +426,28 @@ cdef bint settle_epoch(Core *core, Lane *lane) noexcept nogil:
     """
     cdef WireBatch *wire
     cdef uint64_t sequence = 0
-    if lane.in_flight:
+    if lane.wire.in_flight:
         return False
     if newest_unsure(lane) != NULL:
-        if _first_idempotent(lane).ahead != AHEAD_REFUSED:
+        if _first_idempotent(lane).idempotence.ahead != AHEAD_REFUSED:
             return False
         _give_up_unsure(core, lane)
     withdraw_marked(core, lane)
     if not _raise_epoch(core, lane):
         return False
     # if this sender dies before all are renumbered, its successor raises the epoch once more
-    wire = lane.wire_head
+    wire = lane.wire.head
     while wire != NULL:
         if wire.idempotent:
             store_release(&wire.entry.base_sequence, sequence)
-            wire.entry.producer_epoch = lane.producer_epoch
-            store_release(<uint64_t *>&wire.entry.producer_id, <uint64_t>lane.producer_id)
+            wire.entry.producer_epoch = lane.idempotence.producer_epoch
+            store_release(<uint64_t *>&wire.entry.producer_id, <uint64_t>lane.idempotence.producer_id)
             CRASHPOINT(b"epoch.one-renumbered")
-            wire.refused = False
-            wire.ahead = AHEAD_NOT
+            wire.idempotence.refused = False
+            wire.idempotence.ahead = AHEAD_NOT
             sequence += wire.entry.count
-        wire = wire.next
-    lane.next_sequence = sequence
+        wire = wire.wire.next
+    lane.idempotence.next_sequence = sequence
     return True
 
 
@@ -450,9 +456,9 @@ cdef bint _raise_epoch(Core *core, Lane *lane) noexcept nogil:
 
     That is so if the last epoch is used up, or if a broker has refused the producer id.
     """
-    if lane.producer_epoch < EPOCH_MAX and not lane.needs_other_id:
-        begin_epoch(lane, lane.producer_id, lane.producer_epoch + 1)
-    elif lane_producer_id(core, lane) != lane.producer_id and lane_producer_id(core, lane) >= 0:
+    if lane.idempotence.producer_epoch < EPOCH_MAX and not lane.idempotence.needs_other_id:
+        begin_epoch(lane, lane.idempotence.producer_id, lane.idempotence.producer_epoch + 1)
+    elif lane_producer_id(core, lane) != lane.idempotence.producer_id and lane_producer_id(core, lane) >= 0:
         begin_epoch(lane, lane_producer_id(core, lane), lane_producer_epoch(core, lane))
     else:
         want_producer_id(core, lane)
@@ -461,11 +467,11 @@ cdef bint _raise_epoch(Core *core, Lane *lane) noexcept nogil:
 
 
 cdef void _give_up_unsure(Core *core, Lane *lane) noexcept nogil:
-    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *wire = lane.wire.head
     cdef WireBatch *following
     while wire != NULL:
-        following = wire.next
-        if wire.unsure and wire.idempotent:
+        following = wire.wire.next
+        if wire.idempotence.unsure and wire.idempotent:
             give_up(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
         wire = following
 
@@ -479,15 +485,15 @@ cdef WireBatch *next_to_settle(Lane *lane) noexcept nogil:
     cdef WireBatch *newest = newest_unsure(lane)
     if newest == NULL:
         return NULL
-    if wire.refused and not newest.fragment:
+    if wire.idempotence.refused and not newest.idempotence.fragment:
         return newest
-    if wire.refused:
-        wire.refused = False
+    if wire.idempotence.refused:
+        wire.idempotence.refused = False
         seek_place(wire)  # the newest one is a fragment: it cannot be sent first or asked about
-    if wire.fragment:
+    if wire.idempotence.fragment:
         place_fragment(lane, wire)
-    elif not wire.unsure and wire.ahead == AHEAD_NOT:
-        wire.ahead = AHEAD_SENT
+    elif not wire.idempotence.unsure and wire.idempotence.ahead == AHEAD_NOT:
+        wire.idempotence.ahead = AHEAD_SENT
         place_fragment(lane, wire)
     return wire
 
@@ -575,9 +581,9 @@ cdef void end_fragment(
 
 cdef WireBatch *_next_fragment(WireBatch *wire) noexcept nogil:
     """Return the next fragment of the same batch; NULL if there is none."""
-    if wire.fragment and wire.next != NULL and wire.next.fragment \
-            and wire.next.entry.order // CYP_ENTRY_ORDER_STEP == wire.entry.order // CYP_ENTRY_ORDER_STEP:
-        return wire.next
+    if wire.idempotence.fragment and wire.wire.next != NULL and wire.wire.next.idempotence.fragment \
+            and wire.wire.next.entry.order // CYP_ENTRY_ORDER_STEP == wire.entry.order // CYP_ENTRY_ORDER_STEP:
+        return wire.wire.next
     return NULL
 
 
@@ -597,15 +603,15 @@ cdef const char *NOT_SENT = b"the brokers gave no producer id, so the record was
 cdef void want_producer_id(Core *core, Lane *lane) noexcept nogil:
     """Request a fresh producer id for all lanes of this kind, unless a request is pending."""
     if lane.isolation:
-        if core.wants_isolation_id:
+        if core.idempotence.wants_isolation_id:
             return
-        core.isolation_producer_id = -1
-        core.wants_isolation_id = True
+        core.idempotence.isolation_producer_id = -1
+        core.idempotence.wants_isolation_id = True
     else:
-        if core.wants_producer_id:
+        if core.idempotence.wants_producer_id:
             return
-        core.producer_id = -1
-        core.wants_producer_id = True
+        core.idempotence.producer_id = -1
+        core.idempotence.wants_producer_id = True
     push_event(core, EVENT_PRODUCER_ID, 0, 0, 0)
 
 
@@ -614,36 +620,38 @@ cdef void refuse_producer_id(Core *core, int32_t error) noexcept nogil:
 
     They were never sent, and the outcome says so.
     """
-    cdef bint isolation = core.wants_isolation_id and not core.wants_producer_id
-    cdef FrontEnd *front_end = core.front_ends
+    cdef bint isolation = core.idempotence.wants_isolation_id and not core.idempotence.wants_producer_id
+    cdef FrontEnd *front_end = core.front_end.first
     cdef FrontEnd *following
     cdef uint32_t index
     cdef Verdict verdict = Verdict(NULL, <const uint8_t *>NOT_SENT, <uint32_t>strlen(NOT_SENT), False, 0, NULL)
     while front_end != NULL:
-        following = front_end.next  # the front-end leaves the list if it has ended and this was its last batch
+        # the front-end leaves the list if it has ended and this was its last batch
+        following = front_end.front_end.next
         index = 0
-        while front_end.idempotent and index < front_end.queue_capacity:
-            if front_end.queues[index] != NULL and front_end.queues[index].lane.isolation == isolation \
+        while front_end.idempotent and index < front_end.intake.queue_capacity:
+            if front_end.intake.queues[index] != NULL \
+                    and front_end.intake.queues[index].intake.lane.isolation == isolation \
                     and front_end.transaction == NULL:
-                _fail_queue(core, front_end.queues[index], error, &verdict)
+                _fail_queue(core, front_end.intake.queues[index], error, &verdict)
             index += 1
         front_end = following
     untouch(core)
     if isolation:
-        core.wants_isolation_id = False
+        core.idempotence.wants_isolation_id = False
     else:
-        core.wants_producer_id = False
-        if core.wants_isolation_id:
+        core.idempotence.wants_producer_id = False
+        if core.idempotence.wants_isolation_id:
             push_event(core, EVENT_PRODUCER_ID, 0, 0, 0)  # each response is for one kind of lane
 
 
 cdef void _fail_queue(Core *core, Queue *queue, int32_t error, const Verdict *verdict) noexcept nogil:
-    cdef ClientBatch *batch = queue.head
+    cdef ClientBatch *batch = queue.intake.head
     while batch != NULL:
-        if batch.state == BATCH_CLOSED or seal(core, batch):  # otherwise it was malformed and has left the queue
+        if batch.intake.state == BATCH_CLOSED or seal(core, batch):  # otherwise it was malformed and has left the queue
             remove(queue, batch)
             finish(core, batch, -1, -1, error, verdict)
-        batch = queue.head
+        batch = queue.intake.head
 
 
 # ------------------------------------------------------------ producer states
@@ -671,27 +679,27 @@ cdef enum:
 
 cdef bint may_send_again(Lane *lane) noexcept nogil:
     """Return False until the leader has answered whether it has the state of the producer. Nothing is in flight."""
-    cdef Node *leader = lane.leader
-    if not leader.describes_producers or newest_unsure(lane) == NULL:
+    cdef Node *leader = lane.drain.leader
+    if not leader.connections.describes_producers or newest_unsure(lane) == NULL:
         return True
-    if lane.state_of != leader:
-        lane.state = STATE_NOT_ASKED
-    if lane.state == STATE_KNOWN:
+    if lane.idempotence.state_of != leader:
+        lane.idempotence.state = STATE_NOT_ASKED
+    if lane.idempotence.state == STATE_KNOWN:
         return True
-    if lane.state == STATE_NOT_ASKED and not leader.states_asked:
+    if lane.idempotence.state == STATE_NOT_ASKED and not leader.idempotence.states_asked:
         _ask_for(leader, lane)
     return False
 
 
 cdef void _ask_for(Node *leader, Lane *lane) noexcept nogil:
     """Add the lane to the leader's next DescribeProducers request. If that has no space, a later call tries again."""
-    if leader.asked == NULL:
-        leader.asked = <Lane **>malloc(STATES_PER_REQUEST_MAX * sizeof(Lane *))
-    if leader.asked != NULL and leader.asked_count < STATES_PER_REQUEST_MAX:
-        leader.asked[leader.asked_count] = lane
-        leader.asked_count += 1
-        lane.state = STATE_ASKED
-        lane.state_of = leader
+    if leader.idempotence.asked == NULL:
+        leader.idempotence.asked = <Lane **>malloc(STATES_PER_REQUEST_MAX * sizeof(Lane *))
+    if leader.idempotence.asked != NULL and leader.idempotence.asked_count < STATES_PER_REQUEST_MAX:
+        leader.idempotence.asked[leader.idempotence.asked_count] = lane
+        leader.idempotence.asked_count += 1
+        lane.idempotence.state = STATE_ASKED
+        lane.idempotence.state_of = leader
 
 
 cdef Request *states_request(Core *core, Node *node) noexcept nogil:
@@ -703,22 +711,22 @@ cdef Request *states_request(Core *core, Node *node) noexcept nogil:
     cdef Request *request
     cdef uint32_t capacity = STATE_REQUEST_FIXED + core.client_id_bytes, index, name_bytes
     cdef uint8_t *at
-    if node.asked_count == 0 or node.states_asked or node.out_head != NULL:
+    if node.idempotence.asked_count == 0 or node.idempotence.states_asked or node.connection.out_head != NULL:
         return NULL
-    for index in range(node.asked_count):
-        capacity += PARTITION_FIXED + node.asked[index].topic.name_bytes
+    for index in range(node.idempotence.asked_count):
+        capacity += PARTITION_FIXED + node.idempotence.asked[index].topic.name_bytes
     request = new_request(core, capacity, 1, 0)
     if request == NULL:
         return NULL
-    node.states_asked = True
+    node.idempotence.states_asked = True
     request.kind = REQUEST_STATES
     request.version = 0
     request.acks = 1
     request.correlation_id = next_correlation_id(node)
     at = put_request_header(core, request, DESCRIBE_PRODUCERS_KEY, True)
-    at = put_uvarint(at, node.asked_count + 1)
-    for index in range(node.asked_count):
-        lane = node.asked[index]
+    at = put_uvarint(at, node.idempotence.asked_count + 1)
+    for index in range(node.idempotence.asked_count):
+        lane = node.idempotence.asked[index]
         name_bytes = lane.topic.name_bytes
         at = put_uvarint(at, name_bytes + 1)
         memcpy(at, lane.topic.name, name_bytes)
@@ -726,23 +734,23 @@ cdef Request *states_request(Core *core, Node *node) noexcept nogil:
         at = put32(at, <uint32_t>lane.number)
         at = put_uvarint(at, 0)
     at = put_uvarint(at, 0)
-    request.bytes_length = <uint32_t>(at - request.bytes)
-    put32(request.bytes, request.bytes_length - 4)
-    request.iov[0].iov_base = request.bytes
-    request.iov[0].iov_len = request.bytes_length
-    request.iov_count = 1
-    request.total = request.bytes_length
+    request.produce.bytes_length = <uint32_t>(at - request.produce.bytes)
+    put32(request.produce.bytes, request.produce.bytes_length - 4)
+    request.produce.iov[0].iov_base = request.produce.bytes
+    request.produce.iov[0].iov_len = request.produce.bytes_length
+    request.produce.iov_count = 1
+    request.produce.total = request.produce.bytes_length
     return request
 
 
 cdef void forget_asked(Node *node) noexcept nogil:
     """Drop the request, because its connection was closed without a response: the states must be asked for again."""
     cdef uint32_t index
-    for index in range(node.asked_count):
-        if node.asked[index].state_of == node:
-            node.asked[index].state = STATE_NOT_ASKED
-    node.asked_count = 0
-    node.states_asked = False
+    for index in range(node.idempotence.asked_count):
+        if node.idempotence.asked[index].idempotence.state_of == node:
+            node.idempotence.asked[index].idempotence.state = STATE_NOT_ASKED
+    node.idempotence.asked_count = 0
+    node.idempotence.states_asked = False
 
 
 cdef bint on_states_response(Core *core, Node *node, const uint8_t *body, uint32_t size) noexcept nogil:
@@ -755,11 +763,11 @@ cdef bint on_states_response(Core *core, Node *node, const uint8_t *body, uint32
     cursor.end = body + size
     cursor.bad = False
     skip_tags(&cursor)              # of the response header
-    throttle(node, core.now, <int32_t>get_int(&cursor, 4))
-    if get_count(&cursor, True) != node.asked_count:
+    throttle(node, core.loop.now, <int32_t>get_int(&cursor, 4))
+    if get_count(&cursor, True) != node.idempotence.asked_count:
         return False
-    for index in range(node.asked_count):
-        lane = node.asked[index]
+    for index in range(node.idempotence.asked_count):
+        lane = node.idempotence.asked[index]
         name = get_text(&cursor, True, &name_bytes)
         count = get_count(&cursor, True)
         if cursor.bad or count != 1 or name_bytes != lane.topic.name_bytes \
@@ -769,8 +777,8 @@ cdef bint on_states_response(Core *core, Node *node, const uint8_t *body, uint32
             return False
         skip_tags(&cursor)          # of the partition
         skip_tags(&cursor)          # of the topic
-    node.asked_count = 0
-    node.states_asked = False
+    node.idempotence.asked_count = 0
+    node.idempotence.states_asked = False
     return not cursor.bad
 
 
@@ -782,7 +790,7 @@ cdef bint _take_state(Core *core, Node *node, Lane *lane, Cursor *cursor) noexce
     get_text(cursor, True, &length)
     producers = get_count(cursor, True)
     for _index in range(producers):
-        if <int64_t>get_int(cursor, 8) == lane.producer_id:
+        if <int64_t>get_int(cursor, 8) == lane.idempotence.producer_id:
             found = True
         get_int(cursor, 4)          # epoch
         get_int(cursor, 4)          # last sequence
@@ -794,24 +802,24 @@ cdef bint _take_state(Core *core, Node *node, Lane *lane, Cursor *cursor) noexce
             return False
     if cursor.bad:
         return False
-    if lane.state != STATE_ASKED or lane.state_of != node:
+    if lane.idempotence.state != STATE_ASKED or lane.idempotence.state_of != node:
         return True  # the leader has changed since the request
-    lane.state = STATE_KNOWN
+    lane.idempotence.state = STATE_KNOWN
     if is_retriable(error):
         if is_stale_metadata(error):
-            core.refresh_wanted = True
-        lane.state = STATE_NOT_ASKED
-        lane.states_refused += 1
-        lane.retry_at_ns = core.now + backoff_ns(core, lane.states_refused)
+            core.loop.refresh_wanted = True
+        lane.idempotence.state = STATE_NOT_ASKED
+        lane.idempotence.states_refused += 1
+        lane.drain.retry_at_ns = core.loop.now + backoff_ns(core, lane.idempotence.states_refused)
         relist(lane)
         return True
-    lane.states_refused = 0
+    lane.idempotence.states_refused = 0
     if error:
         push_event(core, EVENT_STATE_DENIED, node.index, error, lane.index)
     elif not found and _was_acknowledged(lane):
         push_event(core, EVENT_STATE_LOST, node.index, 0, lane.index)
-        lane.lost_id = lane.producer_id
-        lane.lost_epoch = lane.producer_epoch
+        lane.idempotence.lost_id = lane.idempotence.producer_id
+        lane.idempotence.lost_epoch = lane.idempotence.producer_epoch
         on_state_lost(core, lane, NULL)
     relist(lane)
     return True
@@ -826,7 +834,12 @@ cdef bint _was_acknowledged(Lane *lane) noexcept nogil:
     cdef int place
     for place in range(2):
         identity = &lane.row.identity[place]
-        if identity.producer_id == lane.producer_id and identity.acked_end > 0 \
-                and not (lane.lost_id == identity.producer_id and identity.producer_epoch <= lane.lost_epoch):
+        if (
+            identity.producer_id == lane.idempotence.producer_id and identity.acked_end > 0
+            and not (
+                lane.idempotence.lost_id == identity.producer_id
+                and identity.producer_epoch <= lane.idempotence.lost_epoch
+            )
+        ):
             return True
     return False

@@ -33,9 +33,9 @@ cdef bint well_formed(ClientBatch *batch) noexcept nogil:
     """Return whether the batch's chunks hold exactly the declared records. Store the size of the largest one."""
     cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t slot = batch.slot, first = 0
-    batch.largest = 0
-    if batch.count == 1 and front_end.chunk_bytes[slot] < batch.bytes:
-        batch.largest = batch.bytes
+    batch.intake.largest = 0
+    if batch.intake.count == 1 and front_end.chunk_bytes[slot] < batch.intake.bytes:
+        batch.intake.largest = batch.intake.bytes
         return _one_record(batch)
     while slot != CYP_NONE:
         if not check_records(
@@ -43,7 +43,7 @@ cdef bint well_formed(ClientBatch *batch) noexcept nogil:
             front_end.chunk_bytes[slot],
             front_end.chunk_count[slot],
             first,
-            &batch.largest,
+            &batch.intake.largest,
         ):
             return False
         first += front_end.chunk_count[slot]
@@ -58,7 +58,7 @@ cdef bint _one_record(ClientBatch *batch) noexcept nogil:
     cursor.front_end = batch.front_end
     cursor.slot = batch.slot
     cursor.at = 0
-    cursor.left = batch.bytes
+    cursor.left = batch.intake.bytes
     if not _varint(&cursor, 32, &raw) or raw != cursor.left << 1:
         return False
     if _byte(&cursor) != 0:  # attributes
@@ -149,33 +149,34 @@ cdef enum:
 
 cdef void report_violation(Core *core, FrontEnd *front_end, int why) noexcept nogil:
     """Note that the front-end broke the protocol: nothing of it is read again, and Python detaches it."""
-    if not front_end.violation:
-        front_end.violation = <uint8_t>why
+    if not front_end.intake.violation:
+        front_end.intake.violation = <uint8_t>why
         push_event(core, EVENT_VIOLATION, 0, why, front_end.attach_id)
 
 
 cdef bint anything_submitted(Core *core) noexcept nogil:
     """Return whether an active front-end has submitted something: the last check before sleeping."""
-    cdef FrontEnd *front_end = core.active
+    cdef FrontEnd *front_end = core.front_end.active
     while front_end != NULL:
-        if not front_end.violation and submit_tail(&front_end.header.submit_tail) != front_end.submit_head:
+        if not front_end.intake.violation \
+                and submit_tail(&front_end.header.submit_tail) != front_end.intake.submit_head:
             return True
-        front_end = front_end.active_next
+        front_end = front_end.front_end.active_next
     return False
 
 
 cdef void accumulate(Core *core) noexcept nogil:
     """Take what every active front-end has submitted. Make a front-end idle if it submits nothing for a while."""
-    cdef FrontEnd *front_end = core.active
+    cdef FrontEnd *front_end = core.front_end.active
     cdef FrontEnd *following
     while front_end != NULL:
-        following = front_end.active_next
+        following = front_end.front_end.active_next
         core.totals.looks += 1
-        if front_end.violation:
+        if front_end.intake.violation:
             deactivate(core, front_end)
-        elif submit_tail(&front_end.header.submit_tail) != front_end.submit_head:
+        elif submit_tail(&front_end.header.submit_tail) != front_end.intake.submit_head:
             take_submitted(core, front_end)
-        elif core.now - front_end.active_ns > front_end.idle_after_ns:
+        elif core.loop.now - front_end.front_end.active_ns > front_end.idle_after_ns:
             make_idle(core, front_end)
         front_end = following
     untouch(core)
@@ -187,19 +188,19 @@ cdef bint take_submitted(Core *core, FrontEnd *front_end) noexcept nogil:
     It never is all after a violation. Call untouch() after this.
     """
     cdef uint64_t entry, _taken, tail = submit_tail(&front_end.header.submit_tail)
-    front_end.active_ns = core.now
+    front_end.front_end.active_ns = core.loop.now
     touch(core, front_end, CYP_NONE)
-    if tail - front_end.submit_head > front_end.submit_mask + 1:
+    if tail - front_end.intake.submit_head > front_end.submit_mask + 1:
         report_violation(core, front_end, VIOLATION_RING)
-    for _taken in range(min(tail - front_end.submit_head, <uint64_t>HINTS_PER_TURN)):
-        if front_end.violation:
+    for _taken in range(min(tail - front_end.intake.submit_head, <uint64_t>HINTS_PER_TURN)):
+        if front_end.intake.violation:
             break
-        entry = submit_take(front_end.submit_ring, front_end.submit_mask, front_end.submit_head)
-        front_end.submit_head += 1
+        entry = submit_take(front_end.submit_ring, front_end.submit_mask, front_end.intake.submit_head)
+        front_end.intake.submit_head += 1
         _take_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
         CRASHPOINT(b"accumulate.hint-taken")
-    front_end.outcomes_header.submit_head = front_end.submit_head
-    return not front_end.violation and tail == front_end.submit_head
+    front_end.outcomes_header.submit_head = front_end.intake.submit_head
+    return not front_end.intake.violation and tail == front_end.intake.submit_head
 
 
 cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t slot, uint32_t generation) noexcept nogil:
@@ -213,13 +214,13 @@ cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t sl
         return
     touch(core, front_end, slot)
     batch = &front_end.batches[slot]
-    if batch.state == BATCH_NONE:
+    if batch.intake.state == BATCH_NONE:
         batch = admit(core, front_end, slot, generation, False)
         if batch == NULL:
             return
     elif batch.generation != generation:
         return  # the batch was completed before its hint was read
-    if kind == CYP_SUBMIT_FULL and (batch.state == BATCH_LINGERING or batch.state == BATCH_DUE):
+    if kind == CYP_SUBMIT_FULL and (batch.intake.state == BATCH_LINGERING or batch.intake.state == BATCH_DUE):
         seal(core, batch)
 
 
@@ -241,17 +242,18 @@ cdef ClientBatch *admit(
     if not word_is_live(word, generation) and not (in_takeover and word_is_taken(word, generation)):
         return NULL
     batch = enter(core, front_end, slot, generation)
-    if topic >= core.topic_count or partition_number < 0 or partition_number >= core.topics[topic].partition_count:
+    if topic >= core.topics.count or partition_number < 0 \
+            or partition_number >= core.topics.table[topic].topics.partition_count:
         _linger_append(core, front_end, batch)
         seal(core, batch)
-        if batch.state != BATCH_NONE:
+        if batch.intake.state != BATCH_NONE:
             finish(core, batch, -1, -1, CODE_UNKNOWN_PARTITION, NULL)
         return NULL
-    if not topic_id_is_valid(id, core.topics[topic].first, load_relaxed32(&core.topic_rows[topic].generation)):
+    if not topic_id_is_valid(id, core.topics.table[topic].first, load_relaxed32(&core.topic_rows[topic].generation)):
         report_violation(core, front_end, VIOLATION_TOPIC)
         finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
-    queue = queue_for(front_end, core.topics[topic].partitions[partition_number])
+    queue = queue_for(front_end, core.topics.table[topic].topics.partitions[partition_number])
     if queue == NULL and front_end.transaction != NULL:
         _linger_append(core, front_end, batch)
         if seal(core, batch):
@@ -261,10 +263,11 @@ cdef ClientBatch *admit(
     if queue == NULL:
         finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
-    note_use(core, core.topics[topic])
-    if core.topics[topic].not_refreshed or (queue.lane.leader == NULL and queue.lane.queues.first == NULL):
-        core.topics[topic].not_refreshed = False
-        core.refresh_wanted = True
+    note_use(core, core.topics.table[topic])
+    if core.topics.table[topic].loop.not_refreshed \
+            or (queue.intake.lane.drain.leader == NULL and queue.intake.lane.intake.queues.first == NULL):
+        core.topics.table[topic].loop.not_refreshed = False
+        core.loop.refresh_wanted = True
     _enqueue(queue, batch)
     _linger_append(core, front_end, batch)
     if front_end.transaction != NULL and place_of(front_end.transaction).failed:
@@ -287,20 +290,20 @@ cdef ClientBatch *enter(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t
     cdef uint64_t waited_ns = load_relaxed32(&row.waited_ms) * <uint64_t>1000000   # in an earlier arena
     cdef ClientBatch *batch = &front_end.batches[slot]
     memset(batch, 0, sizeof(ClientBatch))
-    batch.state = BATCH_LINGERING
+    batch.intake.state = BATCH_LINGERING
     batch.slot = slot
     batch.generation = generation
     batch.open_seq = load_relaxed(&row.open_seq)
-    batch.base_timestamp = <int64_t>load_relaxed(<uint64_t *>&row.base_timestamp)
-    batch.max_timestamp = batch.base_timestamp
-    batch.born_ns = opened_ns if 0 < opened_ns < core.now else core.now
-    batch.born_ns -= min(batch.born_ns, waited_ns)
-    batch.created_ns = batch.born_ns
-    if front_end.linger_tail != NULL:
-        batch.created_ns = max(batch.created_ns, front_end.linger_tail.created_ns)
+    batch.intake.base_timestamp = <int64_t>load_relaxed(<uint64_t *>&row.base_timestamp)
+    batch.intake.max_timestamp = batch.intake.base_timestamp
+    batch.intake.born_ns = opened_ns if 0 < opened_ns < core.loop.now else core.loop.now
+    batch.intake.born_ns -= min(batch.intake.born_ns, waited_ns)
+    batch.intake.created_ns = batch.intake.born_ns
+    if front_end.intake.linger_tail != NULL:
+        batch.intake.created_ns = max(batch.intake.created_ns, front_end.intake.linger_tail.intake.created_ns)
     batch.front_end = front_end
-    front_end.live += 1
-    core.live_batches += 1
+    front_end.intake.live += 1
+    core.intake.live_batches += 1
     age_append(core, front_end, batch)
     return batch
 
@@ -312,39 +315,41 @@ cdef Queue *queue_for(FrontEnd *front_end, Lane *lane) noexcept nogil:
     """
     cdef uint32_t index = lane.index, capacity
     cdef Queue **grown
-    if index < front_end.queue_capacity and front_end.queues[index] != NULL:
-        return front_end.queues[index]
+    if index < front_end.intake.queue_capacity and front_end.intake.queues[index] != NULL:
+        return front_end.intake.queues[index]
     if front_end.transaction != NULL:
         lane = lane_of(front_end.transaction, lane)
         if lane == NULL:
             return NULL
-    if index >= front_end.queue_capacity:
+    if index >= front_end.intake.queue_capacity:
         capacity = 2 * (index + 32)
-        grown = <Queue **>realloc(front_end.queues, capacity * sizeof(Queue *))
+        grown = <Queue **>realloc(front_end.intake.queues, capacity * sizeof(Queue *))
         if grown == NULL:
             return NULL
-        memset(grown + front_end.queue_capacity, 0, (capacity - front_end.queue_capacity) * sizeof(Queue *))
-        front_end.queues = grown
-        front_end.queue_capacity = capacity
-    front_end.queues[index] = <Queue *>calloc(1, sizeof(Queue))
-    if front_end.queues[index] != NULL:
-        front_end.queues[index].front_end = front_end
-        front_end.queues[index].lane = lane
-    return front_end.queues[index]
+        memset(
+            grown + front_end.intake.queue_capacity, 0, (capacity - front_end.intake.queue_capacity) * sizeof(Queue *)
+        )
+        front_end.intake.queues = grown
+        front_end.intake.queue_capacity = capacity
+    front_end.intake.queues[index] = <Queue *>calloc(1, sizeof(Queue))
+    if front_end.intake.queues[index] != NULL:
+        front_end.intake.queues[index].front_end = front_end
+        front_end.intake.queues[index].intake.lane = lane
+    return front_end.intake.queues[index]
 
 
 cdef void _enlist_queue(Queue *queue) noexcept nogil:
     """Append the queue to the ring of its lane; its deficit starts at 0."""
-    cdef Lane *lane = queue.lane
-    queue.deficit = 0
-    ring_append(&lane.queues, &queue.link)
-    if queue.isolated and not lane.isolation:
-        lane.isolation_pending = True
+    cdef Lane *lane = queue.intake.lane
+    queue.drain.deficit = 0
+    ring_append(&lane.intake.queues, &queue.link)
+    if queue.refusal.isolated and not lane.isolation:
+        lane.refusal.isolation_pending = True
 
 
 cdef void rotate_queues(Queue *queue, Queue *first) noexcept nogil:
     """Rotate the lane's ring so that it begins with `first`, and move `queue`, another one, to its end."""
-    cdef Ring *ring = &queue.lane.queues
+    cdef Ring *ring = &queue.intake.lane.intake.queues
     ring_remove(ring, &queue.link)
     ring.first = &first.link
     ring_append(ring, &queue.link)
@@ -352,125 +357,125 @@ cdef void rotate_queues(Queue *queue, Queue *first) noexcept nogil:
 
 cdef void _enqueue(Queue *queue, ClientBatch *batch) noexcept nogil:
     batch.queue = queue
-    batch.next = NULL
-    if queue.head == NULL:
-        queue.head = batch
+    batch.intake.next = NULL
+    if queue.intake.head == NULL:
+        queue.intake.head = batch
         _enlist_queue(queue)
     else:
-        queue.tail.next = batch
-        batch.previous = queue.tail
-        if queue.tail.state == BATCH_LINGERING:
-            _due(queue.tail)  # a newer batch exists: the front-end will not add to this one
-    queue.tail = batch
-    queue.length += 1
-    relist(queue.lane)
+        queue.intake.tail.intake.next = batch
+        batch.intake.previous = queue.intake.tail
+        if queue.intake.tail.intake.state == BATCH_LINGERING:
+            _due(queue.intake.tail)  # a newer batch exists: the front-end will not add to this one
+    queue.intake.tail = batch
+    queue.intake.length += 1
+    relist(queue.intake.lane)
     relist_queue(queue)
 
 
 cdef ClientBatch *take_head(Queue *queue) noexcept nogil:
     """Remove the head, which must be CLOSED, from the queue and return it."""
-    cdef ClientBatch *batch = queue.head
-    queue.head = batch.next
-    batch.next = NULL
-    queue.length -= 1
-    if queue.head == NULL:
-        queue.tail = NULL
-        ring_remove(&queue.lane.queues, &queue.link)
+    cdef ClientBatch *batch = queue.intake.head
+    queue.intake.head = batch.intake.next
+    batch.intake.next = NULL
+    queue.intake.length -= 1
+    if queue.intake.head == NULL:
+        queue.intake.tail = NULL
+        ring_remove(&queue.intake.lane.intake.queues, &queue.link)
     else:
-        queue.head.previous = NULL
-    queue.lane.ready -= 1
-    relist(queue.lane)
+        queue.intake.head.intake.previous = NULL
+    queue.intake.lane.intake.ready -= 1
+    relist(queue.intake.lane)
     relist_queue(queue)
     return batch
 
 
 cdef void remove(Queue *queue, ClientBatch *batch) noexcept nogil:
     """Remove a CLOSED batch from any position of its queue."""
-    if queue.head == batch:
+    if queue.intake.head == batch:
         take_head(queue)
         return
-    batch.previous.next = batch.next
-    if batch.next != NULL:
-        batch.next.previous = batch.previous
+    batch.intake.previous.intake.next = batch.intake.next
+    if batch.intake.next != NULL:
+        batch.intake.next.intake.previous = batch.intake.previous
     else:
-        queue.tail = batch.previous
-    batch.next = NULL
-    batch.previous = NULL
-    queue.length -= 1
-    queue.lane.ready -= 1
-    relist(queue.lane)
+        queue.intake.tail = batch.intake.previous
+    batch.intake.next = NULL
+    batch.intake.previous = NULL
+    queue.intake.length -= 1
+    queue.intake.lane.intake.ready -= 1
+    relist(queue.intake.lane)
     relist_queue(queue)
 
 
 cdef void put_back(ClientBatch *batch) noexcept nogil:
     """Put a batch that was assigned back at the front of its queue."""
     cdef Queue *queue = batch.queue
-    batch.state = BATCH_CLOSED
-    batch.wire = NULL
-    batch.next = queue.head
-    if queue.head == NULL:
-        queue.tail = batch
-        queue.head = batch
+    batch.intake.state = BATCH_CLOSED
+    batch.wire.batch = NULL
+    batch.intake.next = queue.intake.head
+    if queue.intake.head == NULL:
+        queue.intake.tail = batch
+        queue.intake.head = batch
         _enlist_queue(queue)
     else:
-        queue.head.previous = batch
-    queue.head = batch
-    queue.length += 1
-    queue.lane.ready += 1
-    relist(queue.lane)
+        queue.intake.head.intake.previous = batch
+    queue.intake.head = batch
+    queue.intake.length += 1
+    queue.intake.lane.intake.ready += 1
+    relist(queue.intake.lane)
     relist_queue(queue)
 
 
 cdef void move_queue(Queue *queue, Lane *lane) noexcept nogil:
     """Move the queue to the other lane of its partition. None of its batches may be assigned."""
-    cdef Lane *left = queue.lane
-    cdef ClientBatch *batch = queue.head
+    cdef Lane *left = queue.intake.lane
+    cdef ClientBatch *batch = queue.intake.head
     cdef uint32_t ready = 0
     while batch != NULL:
-        ready += batch.state != BATCH_LINGERING
-        batch = batch.next
-    if queue.head != NULL:
-        ring_remove(&queue.lane.queues, &queue.link)
-    if queue.backlog.flow != NULL:
-        unlist_backlog(&queue.backlog)
-    left.ready -= ready
+        ready += batch.intake.state != BATCH_LINGERING
+        batch = batch.intake.next
+    if queue.intake.head != NULL:
+        ring_remove(&queue.intake.lane.intake.queues, &queue.link)
+    if queue.drain.backlog.flow != NULL:
+        unlist_backlog(&queue.drain.backlog)
+    left.intake.ready -= ready
     relist(left)
-    queue.lane = lane
-    if queue.head != NULL:
+    queue.intake.lane = lane
+    if queue.intake.head != NULL:
         _enlist_queue(queue)
-    lane.ready += ready
+    lane.intake.ready += ready
     relist(lane)
     relist_queue(queue)
 
 
 cdef void _linger_append(Core *core, FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
-    batch.linger_previous = front_end.linger_tail
-    batch.linger_next = NULL
-    if front_end.linger_tail != NULL:
-        front_end.linger_tail.linger_next = batch
+    batch.intake.linger_previous = front_end.intake.linger_tail
+    batch.intake.linger_next = NULL
+    if front_end.intake.linger_tail != NULL:
+        front_end.intake.linger_tail.intake.linger_next = batch
     else:
-        front_end.linger_head = batch
-        note_deadline(core, front_end, batch.created_ns + front_end.linger_ns)
-    front_end.linger_tail = batch
+        front_end.intake.linger_head = batch
+        note_deadline(core, front_end, batch.intake.created_ns + front_end.linger_ns)
+    front_end.intake.linger_tail = batch
 
 
 cdef void _linger_unlink(FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
-    if batch.linger_previous != NULL:
-        batch.linger_previous.linger_next = batch.linger_next
+    if batch.intake.linger_previous != NULL:
+        batch.intake.linger_previous.intake.linger_next = batch.intake.linger_next
     else:
-        front_end.linger_head = batch.linger_next
-    if batch.linger_next != NULL:
-        batch.linger_next.linger_previous = batch.linger_previous
+        front_end.intake.linger_head = batch.intake.linger_next
+    if batch.intake.linger_next != NULL:
+        batch.intake.linger_next.intake.linger_previous = batch.intake.linger_previous
     else:
-        front_end.linger_tail = batch.linger_previous
+        front_end.intake.linger_tail = batch.intake.linger_previous
 
 
 cdef void _due(ClientBatch *batch) noexcept nogil:
     """Make a LINGERING batch DUE."""
     _linger_unlink(batch.front_end, batch)
-    batch.state = BATCH_DUE
-    batch.queue.lane.ready += 1
-    relist(batch.queue.lane)
+    batch.intake.state = BATCH_DUE
+    batch.queue.intake.lane.intake.ready += 1
+    relist(batch.queue.intake.lane)
     relist_queue(batch.queue)
 
 
@@ -484,15 +489,15 @@ cdef bint seal(Core *core, ClientBatch *batch) noexcept nogil:
     cdef uint32_t slot = batch.slot, chunks = 0
     cdef uint64_t size = 0, count = 0
     cdef uint64_t word, room
-    cdef int64_t max_timestamp = batch.base_timestamp
-    if batch.state == BATCH_LINGERING:
+    cdef int64_t max_timestamp = batch.intake.base_timestamp
+    if batch.intake.state == BATCH_LINGERING:
         _linger_unlink(front_end, batch)
         if batch.queue != NULL:
-            batch.queue.lane.ready += 1
+            batch.queue.intake.lane.intake.ready += 1
     touch(core, front_end, slot)
-    batch.state = BATCH_CLOSED
+    batch.intake.state = BATCH_CLOSED
     if batch.queue != NULL:
-        relist(batch.queue.lane)
+        relist(batch.queue.intake.lane)
         relist_queue(batch.queue)
     while True:
         if front_end.chunk_held[slot] or not row_is_written(front_end, slot):
@@ -509,7 +514,7 @@ cdef bint seal(Core *core, ClientBatch *batch) noexcept nogil:
         if not _chunk_max_timestamp(front_end, batch, slot, word, &max_timestamp):
             return _malformed(core, batch)
         front_end.chunk_held[slot] = 1
-        batch.chunks = chunks
+        batch.intake.chunks = chunks
         front_end.chunk_bytes[slot] = word_bytes(word)
         front_end.chunk_count[slot] = word_count(word)
         front_end.chunk_next[slot] = CYP_NONE
@@ -519,10 +524,10 @@ cdef bint seal(Core *core, ClientBatch *batch) noexcept nogil:
         slot = front_end.chunk_next[slot]
         if slot >= front_end.slot_count:
             return _malformed(core, batch)
-    batch.count = <uint32_t>count
-    batch.bytes = <uint32_t>size
-    batch.max_timestamp = max_timestamp
-    front_end.bytes_live += size
+    batch.intake.count = <uint32_t>count
+    batch.intake.bytes = <uint32_t>size
+    batch.intake.max_timestamp = max_timestamp
+    front_end.intake.bytes_live += size
     CRASHPOINT(b"seal.measured")
     if count == 0:
         return _malformed(core, batch)
@@ -547,7 +552,7 @@ cdef bint _chunk_max_timestamp(
         if scan_records(chunk, word_bytes(word), word_count(word), &delta) < 0:
             return False
         # unsigned, because with malicious timestamps the sum may wrap
-        found = <int64_t>(<uint64_t>batch.base_timestamp + <uint64_t>delta)
+        found = <int64_t>(<uint64_t>batch.intake.base_timestamp + <uint64_t>delta)
     if found > maximum[0]:
         maximum[0] = found
     return True
@@ -565,10 +570,10 @@ cdef bint _malformed(Core *core, ClientBatch *batch) noexcept nogil:
 
 cdef void linger(Core *core, FrontEnd *front_end) noexcept nogil:
     """Make the front-end's batches due whose linger time is over."""
-    cdef ClientBatch *batch = front_end.linger_head
-    while batch != NULL and batch.created_ns + front_end.linger_ns <= core.now:
+    cdef ClientBatch *batch = front_end.intake.linger_head
+    while batch != NULL and batch.intake.created_ns + front_end.linger_ns <= core.loop.now:
         _due(batch)
-        batch = front_end.linger_head
+        batch = front_end.intake.linger_head
 
 
 cdef int _by_open_seq(const void *a, const void *b) noexcept nogil:
@@ -606,49 +611,51 @@ cdef bint scan_some(Core *core, FrontEnd *front_end, uint32_t most) noexcept nog
     """
     cdef uint32_t slot, end = 0, index
     cdef uint64_t word
-    if front_end.unknown == NULL:
-        front_end.unknown = <uint64_t *>calloc(front_end.slot_count, 2 * sizeof(uint64_t))
-    while next_used(front_end, &front_end.scanned, &end):
-        end = min(end, front_end.scanned + most)
-        for slot in range(front_end.scanned, end):
+    if front_end.intake.unknown == NULL:
+        front_end.intake.unknown = <uint64_t *>calloc(front_end.slot_count, 2 * sizeof(uint64_t))
+    while next_used(front_end, &front_end.intake.scanned, &end):
+        end = min(end, front_end.intake.scanned + most)
+        for slot in range(front_end.intake.scanned, end):
             word = slot_revoke(&front_end.rows[slot])
             if word_state(word) == CYP_REVOKED:
                 CRASHPOINT(b"reclaim.slot-revoked")
-            if not word_is_live(word, word_generation(word)) or front_end.unknown == NULL:
+            if not word_is_live(word, word_generation(word)) or front_end.intake.unknown == NULL:
                 continue
-            if front_end.batches[slot].state == BATCH_NONE:
-                front_end.unknown[2 * front_end.unknown_count] = load_relaxed(&front_end.rows[slot].open_seq)
-                front_end.unknown[2 * front_end.unknown_count + 1] = slot
-                front_end.unknown_count += 1
-        most -= end - front_end.scanned
-        front_end.scanned = end
+            if front_end.batches[slot].intake.state == BATCH_NONE:
+                front_end.intake.unknown[2 * front_end.intake.unknown_count] = load_relaxed(
+                    &front_end.rows[slot].open_seq
+                )
+                front_end.intake.unknown[2 * front_end.intake.unknown_count + 1] = slot
+                front_end.intake.unknown_count += 1
+        most -= end - front_end.intake.scanned
+        front_end.intake.scanned = end
         if most == 0:
             return False
     CRASHPOINT(b"reclaim.scanned")
-    if front_end.unknown != NULL:
-        qsort(front_end.unknown, front_end.unknown_count, 2 * sizeof(uint64_t), _by_open_seq)
-    for index in range(front_end.unknown_count):
-        slot = <uint32_t>front_end.unknown[2 * index + 1]
-        if front_end.batches[slot].state == BATCH_NONE:
+    if front_end.intake.unknown != NULL:
+        qsort(front_end.intake.unknown, front_end.intake.unknown_count, 2 * sizeof(uint64_t), _by_open_seq)
+    for index in range(front_end.intake.unknown_count):
+        slot = <uint32_t>front_end.intake.unknown[2 * index + 1]
+        if front_end.batches[slot].intake.state == BATCH_NONE:
             admit(core, front_end, slot, word_generation(slot_peek(&front_end.rows[slot])), False)
-    free(front_end.unknown)
-    front_end.unknown = NULL
-    front_end.unknown_count = 0
-    while front_end.linger_head != NULL:
-        seal(core, front_end.linger_head)
+    free(front_end.intake.unknown)
+    front_end.intake.unknown = NULL
+    front_end.intake.unknown_count = 0
+    while front_end.intake.linger_head != NULL:
+        seal(core, front_end.intake.linger_head)
     return True
 
 
 cdef void scan_ending(Core *core) noexcept nogil:
     """Scan a part of the slot table of a front-end that has ended or is released, if there is one."""
-    cdef FrontEnd *front_end = core.ending
+    cdef FrontEnd *front_end = core.front_ends.ending
     if front_end == NULL:
         return
     if scan_some(core, front_end, SLOTS_PER_TURN):
-        core.ending = front_end.ending_next
-        front_end.ending = False
-        if front_end.detached and front_end.live == 0:
+        core.front_ends.ending = front_end.front_ends.ending_next
+        front_end.front_ends.ending = False
+        if front_end.front_ends.detached and front_end.intake.live == 0:
             end_front_end(core, front_end)
     untouch(core)
-    if core.ending != NULL:
-        note_timer(core, core.now)
+    if core.front_ends.ending != NULL:
+        note_timer(core, core.loop.now)

@@ -39,7 +39,7 @@ cdef class Loop:
         self.core.retry_backoff_max_ns = max(int(settings["retry_backoff_max_ms"]) * 1_000_000, RETRY_MIN_NS)
         self.core.rack_aware = bool(settings.get("partitioner_rack_aware", False))
         self.core.stuck_ns = int(settings.get("partitioner_availability_timeout_ms", 0)) * 1_000_000
-        self.core.random = int.from_bytes(os.urandom(8), "little") | 1
+        self.core.loop.random = int.from_bytes(os.urandom(8), "little") | 1
         client_id = settings["client_id"].encode()[:255]
         memcpy(self.core.client_id, <const char *>client_id, len(client_id))
         self.core.client_id_bytes = len(client_id)
@@ -50,14 +50,14 @@ cdef class Loop:
 
     def spare_memory(self):
         """Return the memory kept for the next requests and responses: {"requests", "request_bytes", "input_bytes"}."""
-        cdef Request *request = self.core.spare_requests
+        cdef Request *request = self.core.produce.spare_requests
         cdef uint32_t index
-        found = {"requests": self.core.spare_count, "request_bytes": 0, "input_bytes": 0}
+        found = {"requests": self.core.produce.spare_count, "request_bytes": 0, "input_bytes": 0}
         while request != NULL:
-            found["request_bytes"] += request.bytes_capacity + request.iov_capacity * sizeof(iovec)
-            request = request.next
-        for index in range(self.core.node_count):
-            found["input_bytes"] += self.core.nodes[index].input_capacity
+            found["request_bytes"] += request.produce.bytes_capacity + request.produce.iov_capacity * sizeof(iovec)
+            request = request.connection.next
+        for index in range(self.core.connection.node_count):
+            found["input_bytes"] += self.core.connection.nodes[index].connection.input_capacity
         return found
 
     # ---------------------------------------------------------------- topics
@@ -71,7 +71,7 @@ cdef class Loop:
 
     def room_for_topic(self, str name):
         """Return whether the topic is known, and how many topics can still be added."""
-        left = CYP_TOPICS_MAX - self.core.topic_count + self.core.free_topic_count
+        left = CYP_TOPICS_MAX - self.core.topics.count + self.core.topics.free_topic_count
         return name in self.front_ends.topic_numbers, left
 
     def set_leaders(self, uint32_t number, list leaders, list epochs):
@@ -81,29 +81,29 @@ cdef class Loop:
         unknown. Return how many partitions the topic has: all, or as many as before if the table has no space for the
         new ones.
         """
-        cdef Topic *topic = self.core.topics[number]
+        cdef Topic *topic = self.core.topics.table[number]
         cdef int32_t index, node, epoch
         cdef Lane *lane
-        if len(leaders) - topic.partition_count <= <Py_ssize_t>rows_left(self.core):
-            while topic.partition_count < len(leaders):
+        if len(leaders) - topic.topics.partition_count <= <Py_ssize_t>rows_left(self.core):
+            while topic.topics.partition_count < len(leaders):
                 append_partition(self.core, topic)
-        topic.not_refreshed = False
-        for index in range(topic.partition_count):
+        topic.loop.not_refreshed = False
+        for index in range(topic.topics.partition_count):
             node = leaders[index] if index < len(leaders) else -1
-            lane = topic.partitions[index]
-            leader = self.core.nodes[node] if node >= 0 else NULL
+            lane = topic.topics.partitions[index]
+            leader = self.core.connection.nodes[node] if node >= 0 else NULL
             epoch = epochs[index] if node >= 0 else -1
             set_broker(self.core, lane, leader, epoch)
-            if lane.other_lane != NULL:
-                set_broker(self.core, lane.other_lane, leader, epoch)
-            lane = lane.transactional
+            if lane.topics.other_lane != NULL:
+                set_broker(self.core, lane.topics.other_lane, leader, epoch)
+            lane = lane.topics.transactional
             while lane != NULL:
                 set_broker(self.core, lane, leader, epoch)
-                lane = lane.next_transactional
-        if topic.sticky < 0 or topic.partitions[topic.sticky].leader == NULL:
+                lane = lane.topics.next_transactional
+        if topic.partitioner.sticky < 0 or topic.topics.partitions[topic.partitioner.sticky].drain.leader == NULL:
             choose_sticky(self.core, topic)
         note_load(self.core, topic)
-        return min(topic.partition_count, <int32_t>len(leaders))
+        return min(topic.topics.partition_count, <int32_t>len(leaders))
 
     def set_topic_id(self, uint32_t number, bytes topic_id):
         """Set the topic's id of 16 bytes; empty: the brokers have no topic ids.
@@ -111,23 +111,23 @@ cdef class Loop:
         A topic with another id was created again, and its log knows no producer. Its partitions begin a new epoch: then
         only one batch is in flight until the first one is acknowledged.
         """
-        cdef Topic *topic = self.core.topics[number]
+        cdef Topic *topic = self.core.topics.table[number]
         cdef Lane *lane
-        cdef bint created_again = topic.has_id and len(topic_id) == 16 and topic.id[:16] != topic_id
+        cdef bint created_again = topic.loop.has_id and len(topic_id) == 16 and topic.loop.id[:16] != topic_id
         cdef int32_t index
-        topic.has_id = len(topic_id) == 16
-        if topic.has_id:
-            memcpy(topic.id, <const char *>topic_id, 16)
-        for index in range(topic.partition_count if created_again else 0):
-            lane = topic.partitions[index]
+        topic.loop.has_id = len(topic_id) == 16
+        if topic.loop.has_id:
+            memcpy(topic.loop.id, <const char *>topic_id, 16)
+        for index in range(topic.topics.partition_count if created_again else 0):
+            lane = topic.topics.partitions[index]
             while lane != NULL:
-                if lane.producer_id >= 0 and (lane.transaction == NULL or is_open(lane.transaction)):
+                if lane.idempotence.producer_id >= 0 and (lane.transaction == NULL or is_open(lane.transaction)):
                     demand_epoch(lane)
                 lane = next_lane(lane)
 
     def set_topic_error(self, uint32_t number, int16_t error):
         """Set Kafka's error code for the topic in the last metadata response; 0: none."""
-        self.core.topics[number].error = error
+        self.core.topics.table[number].loop.error = error
 
     # ---------------------------------------------------------------- brokers
 
@@ -140,54 +140,54 @@ cdef class Loop:
 
     def set_node_id(self, uint32_t index, int32_t broker_id):
         """Give a bootstrap address the id of its broker, which keeps using the connection."""
-        self.core.nodes[index].id = broker_id
-        enter_node(self.core, self.core.nodes[index])
+        self.core.connection.nodes[index].id = broker_id
+        enter_node(self.core, self.core.connection.nodes[index])
 
     def set_in_rack(self, uint32_t index, bint in_rack):
         """Set whether a broker is in the rack of this host (client_rack)."""
-        self.core.nodes[index].in_rack = in_rack
+        self.core.connection.nodes[index].loop.in_rack = in_rack
 
     def open_connection(self, uint32_t index, int fd):
         """Take over `fd`, a connecting non-blocking socket. EVENT_CONNECTED or EVENT_CLOSED follows. Raise OSError."""
-        cdef Node *node = self.core.nodes[index]
+        cdef Node *node = self.core.connection.nodes[index]
         error = epoll_add(self.core.epoll_fd, fd, node.epoll_tag, EPOLLIN | EPOLLOUT)
         if error:
             os.close(fd)
             raise OSError(error, os.strerror(error))
-        node.fd = fd
-        node.state = CONNECTION_CONNECTING
+        node.connection.fd = fd
+        node.connection.state = CONNECTION_CONNECTING
         count_connection(self.core, 1)
-        node.wants_write = False
-        node.active_ns = monotonic_ns()
+        node.connection.wants_write = False
+        node.connection.active_ns = monotonic_ns()
 
     def connection_state(self, uint32_t index):
         """Return (ConnectionState, requests in flight)."""
-        cdef Node *node = self.core.nodes[index]
-        return CONNECTION_STATES[node.state], node.in_flight
+        cdef Node *node = self.core.connection.nodes[index]
+        return CONNECTION_STATES[node.connection.state], node.connection.in_flight
 
     def takes_requests(self, uint32_t index):
         """Return whether the broker can take another request, as canSendRequest() in Kafka's NetworkClient.
 
         It is ready and does not throttle, has read what was sent, and has less than the allowed requests in flight.
         """
-        cdef Node *node = self.core.nodes[index]
+        cdef Node *node = self.core.connection.nodes[index]
         return (
-            node.state == CONNECTION_READY and node.muted_until_ns <= monotonic_ns()
-            and node.out_head == NULL and node.in_flight < self.core.max_in_flight
+            node.connection.state == CONNECTION_READY and node.connection.muted_until_ns <= monotonic_ns()
+            and node.connection.out_head == NULL and node.connection.in_flight < self.core.max_in_flight
         )
 
     def throttle(self, uint32_t index, int32_t throttle_ms):
         """Send the broker no requests for `throttle_ms`, as it demands in an answer."""
-        throttle(self.core.nodes[index], monotonic_ns(), throttle_ms)
+        throttle(self.core.connection.nodes[index], monotonic_ns(), throttle_ms)
 
     def note_throttle(self, int32_t throttle_ms):
         """Count the throttle time of a response, whether or not the client must wait for it."""
-        self.core.now = monotonic_ns()
+        self.core.loop.now = monotonic_ns()
         count_throttle(self.core, throttle_ms)
 
     def note_auth(self, bint failed):
         """Note that authentication has failed and no broker can be used, or that a broker is ready."""
-        self.core.auth_failed = failed
+        self.core.loop.auth_failed = failed
 
     def note_metadata(self):
         """Note that metadata has come."""
@@ -196,27 +196,27 @@ cdef class Loop:
     def throttled_ms(self, uint32_t index):
         """Return for how many milliseconds the broker still gets no requests, rounded up; 0 if it is not throttled."""
         cdef uint64_t now = monotonic_ns()
-        cdef uint64_t until = self.core.nodes[index].muted_until_ns
+        cdef uint64_t until = self.core.connection.nodes[index].connection.muted_until_ns
         return (until - now + 999_999) // 1_000_000 if until > now else 0
 
     def wants_connection(self, uint32_t index):
         """Return whether there are batches for the broker. If not, the next one is reported with EVENT_WORK again."""
-        cdef Node *node = self.core.nodes[index]
-        if node.ready_count or node.lingering.length:
+        cdef Node *node = self.core.connection.nodes[index]
+        if node.drain.ready_count or node.drain.lingering.length:
             return True
-        node.work_reported = False
+        node.drain.work_reported = False
         return False
 
     def idle_ms(self, uint32_t index):
         """Return for how long the connection was not used; 0 while a request is in flight or a batch waits for it."""
-        cdef Node *node = self.core.nodes[index]
-        if node.in_flight or node.ready_count or node.lingering.length:
+        cdef Node *node = self.core.connection.nodes[index]
+        if node.connection.in_flight or node.drain.ready_count or node.drain.lingering.length:
             return 0
-        return (monotonic_ns() - node.active_ns) // 1_000_000
+        return (monotonic_ns() - node.connection.active_ns) // 1_000_000
 
     def partition_name(self, uint32_t row):
         """Return (topic, partition) of a row of the partition table."""
-        cdef Lane *lane = self.core.lanes[row]
+        cdef Lane *lane = self.core.topics.lanes[row]
         return lane.topic.name[:lane.topic.name_bytes].decode(), lane.number
 
     def topics_without_metadata(self):
@@ -235,18 +235,18 @@ cdef class Loop:
         """
         number = self.front_ends.topic_numbers.get(name)
         if number is not None:
-            self.core.topics[<uint32_t>number].not_refreshed = True
+            self.core.topics.table[<uint32_t>number].loop.not_refreshed = True
             self.front_ends.snapshot.forget(number)
 
     def take_used_topics(self):
         """Return the names of topics with batches queued or sent since the last call, or that still have batches."""
-        cdef Topic *topic = self.core.used_topics
+        cdef Topic *topic = self.core.topics.used_topics
         cdef Topic *following
         names = []
-        self.core.used_topics = NULL
+        self.core.topics.used_topics = NULL
         while topic != NULL:
-            following = topic.next_used
-            topic.used = False
+            following = topic.topics.next_used
+            topic.topics.used = False
             if has_batches(topic):
                 note_use(self.core, topic)
             names.append(topic.name[:topic.name_bytes].decode())
@@ -255,58 +255,58 @@ cdef class Loop:
 
     def close_node(self, uint32_t index):
         """Close the connection. Requests in flight are sent again."""
-        self.core.now = monotonic_ns()
-        close_connection(self.core, self.core.nodes[index], CLOSE_BY_US)
+        self.core.loop.now = monotonic_ns()
+        close_connection(self.core, self.core.connection.nodes[index], CLOSE_BY_US)
 
     def next_correlation_id(self, uint32_t index):
         """Return the correlation id for a request that Python encodes and sends next."""
-        cdef Node *node = self.core.nodes[index]
+        cdef Node *node = self.core.connection.nodes[index]
         return next_correlation_id(node)
 
     def send(self, uint32_t index, bytes frame, int32_t correlation_id):
         """Send a framed request; its response comes as an event. Raise ConnectionError or MemoryError."""
-        cdef Node *node = self.core.nodes[index]
+        cdef Node *node = self.core.connection.nodes[index]
         cdef Request *request
-        if node.state != CONNECTION_NEGOTIATING and node.state != CONNECTION_READY:
+        if node.connection.state != CONNECTION_NEGOTIATING and node.connection.state != CONNECTION_READY:
             raise ConnectionError("cannot send a request: the broker is not connected")
         request = new_request(self.core, <uint32_t>len(frame), 1, 0)
         if request == NULL:
             raise MemoryError
-        memcpy(request.bytes, <const uint8_t *>frame, len(frame))
+        memcpy(request.produce.bytes, <const uint8_t *>frame, len(frame))
         request.kind = REQUEST_CONTROL
         request.acks = 1
         request.correlation_id = correlation_id
-        request.bytes_length = <uint32_t>len(frame)
-        request.iov[0].iov_base = request.bytes
-        request.iov[0].iov_len = len(frame)
-        request.iov_count = 1
-        request.total = len(frame)
-        self.core.now = monotonic_ns()
+        request.produce.bytes_length = <uint32_t>len(frame)
+        request.produce.iov[0].iov_base = request.produce.bytes
+        request.produce.iov[0].iov_len = len(frame)
+        request.produce.iov_count = 1
+        request.produce.total = len(frame)
+        self.core.loop.now = monotonic_ns()
         enqueue(self.core, node, request)
         flush_out(self.core, node)
 
     def set_producer_id(self, int64_t producer_id, int16_t epoch):
         """Answer EVENT_PRODUCER_ID: set the producer id of the ordinary lanes, or else of the isolation lanes."""
-        if self.core.wants_isolation_id and not self.core.wants_producer_id:
-            self.core.isolation_producer_id = producer_id
-            self.core.isolation_producer_epoch = epoch
-            self.core.wants_isolation_id = False
+        if self.core.idempotence.wants_isolation_id and not self.core.idempotence.wants_producer_id:
+            self.core.idempotence.isolation_producer_id = producer_id
+            self.core.idempotence.isolation_producer_epoch = epoch
+            self.core.idempotence.wants_isolation_id = False
             return
-        self.core.producer_id = producer_id
-        self.core.producer_epoch = epoch
-        self.core.wants_producer_id = False
+        self.core.idempotence.producer_id = producer_id
+        self.core.idempotence.producer_epoch = epoch
+        self.core.idempotence.wants_producer_id = False
         CRASHPOINT(b"attach.identity-came")
         # -1 in between: a successor never sees the epoch of one producer id with another producer id
         store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>-1)
         self.core.state_header.producer_epoch = epoch
         store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>producer_id)
-        if self.core.wants_isolation_id:
+        if self.core.idempotence.wants_isolation_id:
             push_event(self.core, EVENT_PRODUCER_ID, 0, 0, 0)  # one answer is for one kind of lane
 
     def refuse_producer_id(self, int32_t error):
         """Answer EVENT_PRODUCER_ID with Kafka's error code: batches that wait for the producer id fail with it."""
         with nogil:
-            self.core.now = monotonic_ns()
+            self.core.loop.now = monotonic_ns()
             refuse_producer_id(self.core, error)
 
     # ---------------------------------------------------------------- running
@@ -347,10 +347,10 @@ cdef class Loop:
         cdef bint watched = False
         cdef uint64_t wait, began
         with nogil:
-            core.now = monotonic_ns()
-            core.next_timer_ns = deadline_ns
+            core.loop.now = monotonic_ns()
+            core.loop.next_timer_ns = deadline_ns
             core.totals.turns += 1
-            core.packing_ns = 0
+            core.compression.packing_ns = 0
             store_relaxed(&core.state_header.tick, core.state_header.tick + 1)
             accumulate(core)
             scan_ending(core)
@@ -366,36 +366,38 @@ cdef class Loop:
             drain_all(core)
             untouch(core)
             announce(core)
-            if core.live_batches:
-                note_timer(core, core.now + PENDING_TURN_NS)  # the supervisor kills a sender whose tick does not change
+            if core.intake.live_batches:
+                # the supervisor kills a sender whose tick does not change
+                note_timer(core, core.loop.now + PENDING_TURN_NS)
             wait = 0
-            if not _has_news(core) and core.next_timer_ns > core.now:
+            if not _has_news(core) and core.loop.next_timer_ns > core.loop.now:
                 if saturated(core):
                     # a new batch cannot be sent now, so no wake-up is needed; but its delivery timeout must start soon
-                    note_timer(core, core.now + SATURATED_NS)
+                    note_timer(core, core.loop.now + SATURATED_NS)
                     sender_sleeps(core.snapshot, 0)
                 else:
-                    sender_sleeps(core.snapshot, core.next_timer_ns)
+                    sender_sleeps(core.snapshot, core.loop.next_timer_ns)
                 if not anything_submitted(core):
-                    wait = core.next_timer_ns - core.now
+                    wait = core.loop.next_timer_ns - core.loop.now
                     core.totals.sleeps += 1
-            store_relaxed(&core.state_header.pending, core.live_batches)
+            store_relaxed(&core.state_header.pending, core.intake.live_batches)
             began = monotonic_ns()
             found = epoll_collect(core.epoll_fd, ready, EVENTS_MAX, wait)
-            store_relaxed(&core.state_header.pending, core.live_batches + 1)  # awake: not 0, so the tick must change
+            # awake: not 0, so the tick must change
+            store_relaxed(&core.state_header.pending, core.intake.live_batches + 1)
             sender_wakes(core.snapshot)
-            core.now = monotonic_ns()
-            count_select(core, core.now - began)
+            core.loop.now = monotonic_ns()
+            count_select(core, core.loop.now - began)
             for index in range(<uint32_t>found):
                 kind = ready[index].tag >> TAG_SHIFT
                 if kind == TAG_NODE:
-                    on_socket(core, core.nodes[ready[index].tag & TAG_MASK], ready[index].events)
+                    on_socket(core, core.connection.nodes[ready[index].tag & TAG_MASK], ready[index].events)
                 elif kind == TAG_WATCHED:
                     watched = True
-                elif core.tagged[ready[index].tag & TAG_MASK] != NULL:  # a front-end that was idle
-                    activate(core, core.tagged[ready[index].tag & TAG_MASK])
+                elif core.front_end.tagged[ready[index].tag & TAG_MASK] != NULL:  # a front-end that was idle
+                    activate(core, core.front_end.tagged[ready[index].tag & TAG_MASK])
             if found:
-                count_work(core, monotonic_ns() - core.now)
+                count_work(core, monotonic_ns() - core.loop.now)
             untouch(core)
             announce(core)
             if CYPRODUCER_DEBUG:
@@ -404,29 +406,29 @@ cdef class Loop:
             for index in range(<uint32_t>found):
                 if ready[index].tag >> TAG_SHIFT == TAG_WATCHED:
                     self._ready.append(ready[index].tag & TAG_MASK)
-        return watched or _has_news(core) or core.now >= deadline_ns
+        return watched or _has_news(core) or core.loop.now >= deadline_ns
 
     def _take_events(self):
         """Return the events for Python and clear them."""
         cdef uint32_t index
         found = []
-        if self.core.refresh_wanted:
-            self.core.refresh_wanted = False
+        if self.core.loop.refresh_wanted:
+            self.core.loop.refresh_wanted = False
             found.append(events.RefreshWanted())
-        for index in range(self.core.event_count):
-            found.append(_event(&self.core.events[index]))
-        if self.core.transactions_news:
-            self.core.transactions_news = False
-            for index in range(self.core.transaction_end):
-                if self.core.transactions[index].has_news:
-                    self.core.transactions[index].has_news = False
+        for index in range(self.core.outcome.event_count):
+            found.append(_event(&self.core.outcome.events[index]))
+        if self.core.transactions.news:
+            self.core.transactions.news = False
+            for index in range(self.core.transactions.end):
+                if self.core.transactions.table[index].has_news:
+                    self.core.transactions.table[index].has_news = False
                     found.append(events.TransactionChanged(index))
-        self.core.event_count = 0
-        free(self.core.events)
-        self.core.events = NULL
-        self.core.event_capacity = 0
-        if self.core.events_lost:
-            self.core.events_lost = False
+        self.core.outcome.event_count = 0
+        free(self.core.outcome.events)
+        self.core.outcome.events = NULL
+        self.core.outcome.event_capacity = 0
+        if self.core.outcome.events_lost:
+            self.core.outcome.events_lost = False
             found += self._lost_events(found)
         return found
 
@@ -437,22 +439,22 @@ cdef class Loop:
         front-end again. Resync makes Brokers compare its links with their connections. These events come after the
         stored ones.
         """
-        cdef FrontEnd *front_end = self.core.front_ends
+        cdef FrontEnd *front_end = self.core.front_end.first
         cdef Request *request
         cdef uint32_t index
         lost = [events.Resync()]
-        if self.core.wants_producer_id or self.core.wants_isolation_id:
+        if self.core.idempotence.wants_producer_id or self.core.idempotence.wants_isolation_id:
             lost.append(events.ProducerIdWanted())
-        for index in range(self.core.node_count):
-            self.core.nodes[index].work_reported = False  # the next iteration reports it again
-            request = oldest_request(self.core.nodes[index])
+        for index in range(self.core.connection.node_count):
+            self.core.connection.nodes[index].drain.work_reported = False  # the next iteration reports it again
+            request = oldest_request(self.core.connection.nodes[index])
             if request != NULL:
-                request.silent = False  # this is reported again, too
+                request.connection.silent = False  # this is reported again, too
         known = {event.attach_id for event in stored if type(event) is events.Violated}
         while front_end != NULL:
-            if front_end.violation and not front_end.detached and front_end.attach_id not in known:
-                lost.append(events.Violated(front_end.attach_id, front_end.violation))
-            front_end = front_end.next
+            if front_end.intake.violation and not front_end.front_ends.detached and front_end.attach_id not in known:
+                lost.append(events.Violated(front_end.attach_id, front_end.intake.violation))
+            front_end = front_end.front_end.next
         return lost
 
     # ---------------------------------------------------------------- observing
@@ -461,13 +463,17 @@ cdef class Loop:
         """Return [(attach id, topic, error code, records)] since the last call."""
         cdef uint32_t index
         failures = []
-        for index in range(self.core.failure_count):
-            failure = &self.core.failures[index]
+        for index in range(self.core.outcome.failure_count):
+            failure = &self.core.outcome.failures[index]
             topic = ""
-            if failure.topic < self.core.topic_count:
-                topic = self.core.topics[failure.topic].name[:self.core.topics[failure.topic].name_bytes].decode()
+            if failure.topic < self.core.topics.count:
+                topic = (
+                    self.core.topics.table[failure.topic].name[
+                        :self.core.topics.table[failure.topic].name_bytes
+                    ].decode()
+                )
             failures.append((failure.attach_id, topic, failure.error, failure.records))
-        self.core.failure_count = 0
+        self.core.outcome.failure_count = 0
         return failures
 
     def totals(self):
@@ -481,8 +487,8 @@ cdef class Loop:
         cdef uint32_t index
         if self.front_ends.is_closed:
             return
-        for index in range(self.core.node_count):
-            close_connection(self.core, self.core.nodes[index], CLOSE_BY_US)
+        for index in range(self.core.connection.node_count):
+            close_connection(self.core, self.core.connection.nodes[index], CLOSE_BY_US)
         self._take_events()
         self.front_ends.close()
 
@@ -497,21 +503,23 @@ cdef class Loop:
         if self.front_ends.is_closed:
             return
         self._take_events()
-        for index in range(self.core.node_count):
-            node = self.core.nodes[index]
-            if node.tls != NULL:
-                tls_end(node.tls)
-            elif node.fd >= 0:
-                os.close(node.fd)
-            recycle_all(self.core, node.sent_head)
-            recycle_all(self.core, node.out_head)
+        for index in range(self.core.connection.node_count):
+            node = self.core.connection.nodes[index]
+            if node.connection.tls != NULL:
+                tls_end(node.connection.tls)
+            elif node.connection.fd >= 0:
+                os.close(node.connection.fd)
+            recycle_all(self.core, node.connection.sent_head)
+            recycle_all(self.core, node.connection.out_head)
         self.front_ends.abandon()
 
 
 cdef inline bint _has_news(Core *core) noexcept nogil:
     """Return whether there is something for Python."""
-    return core.event_count > 0 or core.events_lost or core.refresh_wanted or core.ended != NULL \
-        or core.failure_count > 0 or core.transactions_news
+    return (
+        core.outcome.event_count > 0 or core.outcome.events_lost or core.loop.refresh_wanted
+        or core.front_ends.ended != NULL or core.outcome.failure_count > 0 or core.transactions.news
+    )
 
 
 cdef object _event(const Event *event):

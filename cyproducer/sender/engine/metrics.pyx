@@ -60,11 +60,11 @@ cdef cyp_topic_metrics *_find_row(
 
 cdef void forget_topic(Core *core, uint32_t number) noexcept nogil:
     """Clear what is counted of a topic that gives its number back: the number's next topic begins at 0."""
-    cdef FrontEnd *front_end = core.front_ends
+    cdef FrontEnd *front_end = core.front_end.first
     _clear_row(_find_row(core.metrics.topics, CYP_SENDER_TOPICS, number, <uint64_t>number + 1))
     while front_end != NULL:
-        _clear_row(_find_row(front_end.metrics.topics, CYP_CLIENT_TOPICS, number, <uint64_t>number + 1))
-        front_end = front_end.next
+        _clear_row(_find_row(front_end.share_metrics.topics, CYP_CLIENT_TOPICS, number, <uint64_t>number + 1))
+        front_end = front_end.front_end.next
 
 
 cdef void _clear_row(cyp_topic_metrics *row) noexcept nogil:
@@ -96,13 +96,14 @@ cdef void count_produce(Core *core, WireBatch **wires, uint32_t count) noexcept 
         records += wires[index].entry.count
         _count_wire(core, wires[index], &drawn)
         CRASHPOINT(b"metrics.batch-counted")
-    sensor_record(&core.metrics.client.sensors[CYP_CLIENT_RECORDS], &core.metrics.windows, records, core.now)
+    sensor_record(&core.metrics.client.sensors[CYP_CLIENT_RECORDS], &core.metrics.windows, records, core.loop.now)
     while drawn != NULL:
         sensor_record(
-            &drawn.metrics.client.sensors[CYP_CLIENT_RECORDS], &drawn.metrics.windows, drawn.drawn_records, core.now
+            &drawn.share_metrics.client.sensors[CYP_CLIENT_RECORDS], &drawn.share_metrics.windows,
+            drawn.metrics.drawn_records, core.loop.now
         )
-        drawn.drawn_records = 0
-        drawn = drawn.drawn_next
+        drawn.metrics.drawn_records = 0
+        drawn = drawn.metrics.drawn_next
     CRASHPOINT(b"metrics.request-counted")
 
 
@@ -112,53 +113,55 @@ cdef void _count_wire(Core *core, WireBatch *wire, FrontEnd **drawn) noexcept no
     A contributor's size is its share of the bytes on the wire. The shares add up to the size of the batch.
     """
     cdef Topic *topic = wire.lane.topic
-    cdef uint64_t bytes_all = 0, bytes_before = 0, born_ns = core.now, given = 0, upto
+    cdef uint64_t bytes_all = 0, bytes_before = 0, born_ns = core.loop.now, given = 0, upto
     cdef uint32_t row
     cdef ClientBatch *batch
     cdef FrontEnd *front_end
     cdef Sent whole, part
-    whole.size = BATCH_HEADER_BYTES + (wire.entry.length if wire.packed == NULL else wire.packed_bytes)
+    whole.size = (
+        BATCH_HEADER_BYTES + (wire.entry.length if wire.compression.packed == NULL else wire.compression.packed_bytes)
+    )
     whole.rate = WHOLE
-    if wire.packed != NULL and wire.entry.length:
-        whole.rate = <uint64_t>wire.packed_bytes * WHOLE // wire.entry.length
+    if wire.compression.packed != NULL and wire.entry.length:
+        whole.rate = <uint64_t>wire.compression.packed_bytes * WHOLE // wire.entry.length
     whole.records = wire.entry.count
     whole.largest = 0
     row = wire.entry.contributors
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         if batch != NULL:
-            bytes_all += batch.bytes
-            born_ns = min(born_ns, batch.born_ns)
-            whole.largest = max(whole.largest, <uint64_t>batch.largest)
+            bytes_all += batch.intake.bytes
+            born_ns = min(born_ns, batch.intake.born_ns)
+            whole.largest = max(whole.largest, <uint64_t>batch.intake.largest)
         if wire.partial:
             break  # the others are ranges of the same batch
         row = core.contributors[row].next
-    whole.queued_ns = core.now - born_ns
+    whole.queued_ns = core.loop.now - born_ns
     _count_sent(
         &core.metrics.client, _row(core.metrics.topics, CYP_SENDER_TOPICS, topic), &core.metrics.windows, &whole,
-        core.now,
+        core.loop.now,
     )
     row = wire.entry.contributors
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         if batch != NULL:
             front_end = batch.front_end
-            bytes_before += batch.bytes
+            bytes_before += batch.intake.bytes
             upto = whole.size * bytes_before // bytes_all if bytes_all else 0
             part = whole
             part.size = upto - given
             part.records = wire.entry.count if wire.partial else core.contributors[row].count
-            part.queued_ns = core.now - min(core.now, batch.born_ns)
-            part.largest = batch.largest
+            part.queued_ns = core.loop.now - min(core.loop.now, batch.intake.born_ns)
+            part.largest = batch.intake.largest
             given = upto
             _count_sent(
-                &front_end.metrics.client, _row(front_end.metrics.topics, CYP_CLIENT_TOPICS, topic),
-                &front_end.metrics.windows, &part, core.now,
+                &front_end.share_metrics.client, _row(front_end.share_metrics.topics, CYP_CLIENT_TOPICS, topic),
+                &front_end.share_metrics.windows, &part, core.loop.now,
             )
-            if part.records and front_end.drawn_records == 0:
-                front_end.drawn_next = drawn[0]
+            if part.records and front_end.metrics.drawn_records == 0:
+                front_end.metrics.drawn_next = drawn[0]
                 drawn[0] = front_end
-            front_end.drawn_records += part.records
+            front_end.metrics.drawn_records += part.records
         if wire.partial:
             break
         row = core.contributors[row].next
@@ -169,18 +172,20 @@ cdef void _count_records(
 ) noexcept nogil:
     """Record `records` in two sensors of the front-end, or of the sender if that is NULL."""
     if front_end == NULL:
-        sensor_record(&core.metrics.client.sensors[client_sensor], &core.metrics.windows, records, core.now)
+        sensor_record(&core.metrics.client.sensors[client_sensor], &core.metrics.windows, records, core.loop.now)
         if topic != NULL:
             sensor_record(
                 &_row(core.metrics.topics, CYP_SENDER_TOPICS, topic).sensors[topic_sensor], &core.metrics.windows,
-                records, core.now,
+                records, core.loop.now,
             )
         return
-    sensor_record(&front_end.metrics.client.sensors[client_sensor], &front_end.metrics.windows, records, core.now)
+    sensor_record(
+        &front_end.share_metrics.client.sensors[client_sensor], &front_end.share_metrics.windows, records, core.loop.now
+    )
     if topic != NULL:
         sensor_record(
-            &_row(front_end.metrics.topics, CYP_CLIENT_TOPICS, topic).sensors[topic_sensor],
-            &front_end.metrics.windows, records, core.now,
+            &_row(front_end.share_metrics.topics, CYP_CLIENT_TOPICS, topic).sensors[topic_sensor],
+            &front_end.share_metrics.windows, records, core.loop.now,
         )
 
 
@@ -224,11 +229,11 @@ cdef void count_split(Core *core, WireBatch *wire) noexcept nogil:
 # ---------------------------------------------------------------- connections
 
 cdef inline void _record(Core *core, int network_sensor, uint64_t value) noexcept nogil:
-    sensor_record(&core.metrics.network[network_sensor], &core.metrics.windows, value, core.now)
+    sensor_record(&core.metrics.network[network_sensor], &core.metrics.windows, value, core.loop.now)
 
 
 cdef inline void _record_node(Core *core, Node *node, int node_sensor, uint64_t value) noexcept nogil:
-    sensor_record(&node.metrics.sensors[node_sensor], &core.metrics.windows, value, core.now)
+    sensor_record(&node.metrics.row.sensors[node_sensor], &core.metrics.windows, value, core.loop.now)
 
 
 cdef void enter_node(Core *core, Node *node) noexcept nogil:
@@ -241,16 +246,16 @@ cdef void enter_node(Core *core, Node *node) noexcept nogil:
             store_release(&core.metrics.nodes[index].key, key)
             CRASHPOINT(b"metrics.node-entered")
         if found == 0 or found == key:
-            node.metrics = &core.metrics.nodes[index]
+            node.metrics.row = &core.metrics.nodes[index]
             return
-    node.metrics = &core.metrics.nodes[CYP_METRICS_NODES]
-    store_release(&node.metrics.key, CYP_METRICS_OTHER)
+    node.metrics.row = &core.metrics.nodes[CYP_METRICS_NODES]
+    store_release(&node.metrics.row.key, CYP_METRICS_OTHER)
 
 
 cdef void count_request(Core *core, Node *node, const Request *request) noexcept nogil:
     """Count a request of any kind that is written in full."""
-    _record(core, CYP_NETWORK_REQUESTS, request.total)
-    _record_node(core, node, CYP_NODE_REQUESTS, request.total)
+    _record(core, CYP_NETWORK_REQUESTS, request.produce.total)
+    _record_node(core, node, CYP_NODE_REQUESTS, request.produce.total)
 
 
 cdef void count_unanswered(Core *core, int32_t change) noexcept nogil:
@@ -281,7 +286,7 @@ cdef void count_response(Core *core, Node *node, const Request *request, uint64_
     _record(core, CYP_NETWORK_RESPONSES, size)
     _record_node(core, node, CYP_NODE_RESPONSES, size)
     if request.kind == REQUEST_PRODUCE and request.acks != 0:
-        took = core.now - min(core.now, request.sent_ns)
+        took = core.loop.now - min(core.loop.now, request.connection.sent_ns)
         _record(core, CYP_NETWORK_LATENCY, took)
         _record_node(core, node, CYP_NODE_LATENCY, took)
 
@@ -328,7 +333,7 @@ cdef void keep_totals(Core *core, FrontEnd *front_end) noexcept nogil:
     """
     cdef uint64_t index
     cdef uint64_t *kept
-    for index in range(load_relaxed(&front_end.metrics.own_kept), CYP_OWN_SENSORS + CYP_OWN_TIMES):
+    for index in range(load_relaxed(&front_end.share_metrics.own_kept), CYP_OWN_SENSORS + CYP_OWN_TIMES):
         if index < CYP_OWN_SENSORS:
             sensor_add_totals(&core.metrics.ended.sensors[index], &front_end.header.metrics.sensors[index])
         else:
@@ -336,5 +341,5 @@ cdef void keep_totals(Core *core, FrontEnd *front_end) noexcept nogil:
             store_relaxed(
                 kept, load_relaxed(kept) + load_relaxed(&front_end.header.metrics.times[index - CYP_OWN_SENSORS])
             )
-        store_release(&front_end.metrics.own_kept, index + 1)
+        store_release(&front_end.share_metrics.own_kept, index + 1)
         CRASHPOINT(b"metrics.totals-kept")

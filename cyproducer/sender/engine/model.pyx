@@ -10,6 +10,10 @@ once, checked, and copied into these structures; only the records themselves are
     WireBatch --> Request --> Node's connection
 
 A "wire" in names is a wire batch. Times that end in _ns are nanoseconds of CLOCK_MONOTONIC.
+
+A part of a structure has the name of the file that writes it: `lane.drain.ready` is written in drain.pyx only, and read
+everywhere. What stands beside the parts is written when the structure is created, apart from the counts in Core.totals.
+tests/style/test_ownership.py checks this, and has the list of the exceptions.
 """
 
 
@@ -187,36 +191,56 @@ cdef enum BatchState:
     BATCH_ASSIGNED = 4              # contributes to a wire batch
 
 
-ctypedef struct ClientBatch:
+ctypedef struct BatchIntake:
     uint8_t state
-    bint reported                   # RESULT was published (an error, or acks=0 and written); RELEASE follows later
-    bint solo                       # it is not merged: a merged batch that contained it was refused
-    bint to_withdraw                # leaves its merged batch: the broker named one of its records, or it is isolated
-    bint split                      # ASSIGNED, and it contributes to partial wire batches only
-    uint32_t parts                  # how many of them have no result yet
-    uint32_t extents                # index + 1 of its newest row in FrontEnd.extents; 0: none
-    uint32_t promised               # rows that its parts may still fill
-    uint32_t settled                # records that have a result in these rows
-    uint32_t slot                   # first slot of its chain; the batch is FrontEnd.batches[slot]
-    uint32_t generation
     uint32_t count
     uint32_t bytes
     uint32_t chunks                 # of its chain; held since it was sealed
     uint32_t largest                # bytes of its largest record; 0: not measured
-    uint64_t open_seq
     uint64_t created_ns             # start of its linger time: born_ns, or that of the batch before it if later
     uint64_t born_ns                # when it was opened, in this or an earlier arena; its delivery timeout starts
     int64_t base_timestamp
     int64_t max_timestamp
-    FrontEnd *front_end
-    Queue *queue
-    WireBatch *wire
     ClientBatch *next               # in the queue
     ClientBatch *previous
     ClientBatch *linger_next        # LINGERING batches of the front-end, oldest first
     ClientBatch *linger_previous
+
+
+ctypedef struct BatchOutcome:
+    bint reported                   # RESULT was published (an error, or acks=0 and written); RELEASE follows later
     ClientBatch *age_next           # batches of the front-end whose delivery timeout runs, oldest first
     ClientBatch *age_previous
+
+
+ctypedef struct BatchWire:
+    WireBatch *batch
+
+
+ctypedef struct BatchRefusal:
+    bint solo                       # it is not merged: a merged batch that contained it was refused
+    bint to_withdraw                # leaves its merged batch: the broker named one of its records, or it is isolated
+
+
+ctypedef struct BatchParts:
+    bint split                      # ASSIGNED, and it contributes to partial wire batches only
+    uint32_t pending                # how many of them have no result yet
+    uint32_t extents                # index + 1 of its newest row in FrontEnd.extents; 0: none
+    uint32_t promised               # rows that its parts may still fill
+    uint32_t settled                # records that have a result in these rows
+
+
+ctypedef struct ClientBatch:
+    uint32_t slot                   # first slot of its chain; the batch is FrontEnd.batches[slot]
+    uint32_t generation
+    uint64_t open_seq
+    FrontEnd *front_end
+    Queue *queue
+    BatchIntake intake
+    BatchOutcome outcome
+    BatchWire wire
+    BatchRefusal refusal
+    BatchParts parts
 
 
 # Which of its flow's two rings a backlog is in.
@@ -243,38 +267,121 @@ ctypedef struct Usage:
 
 # One front-end at one broker: its position in the deficit round robin of requests, and the rows that it uses.
 ctypedef struct Flow:
-    Link link                       # in Node.flows
+    Link link                       # in Node.drain.flows
     FrontEnd *front_end             # NULL: Node.common, for wire batches whose front-end is not known
     Node *node
     Usage used                      # rows of the state region
     Ring backlogs[2]                # by BacklogKind; the first of each is visited next
     Backlog *postponed[2]           # the first backlog of this walk that was postponed: the next walk starts there
     uint32_t left[2]                # backlogs that this walk has not visited
-    uint64_t walk                   # Core.walk when `left` was set
-    uint64_t served                 # Core.walk when a wire batch of the flow was last added to a request
+    uint64_t walk                   # Core.drain.walk when `left` was set
+    uint64_t served                 # Core.drain.walk when a wire batch of the flow was last added to a request
     uint8_t next_kind               # BacklogKind of the ring that is visited next
     int64_t deficit                 # bytes that the flow may still send before the next flow follows
 
 
-# The batches of one front-end for one partition, in the order of send().
-ctypedef struct Queue:
-    Link link                       # in Lane.queues
-    FrontEnd *front_end
+ctypedef struct QueueIntake:
     Lane *lane
     ClientBatch *head
     ClientBatch *tail
     uint32_t length
+
+
+ctypedef struct QueueDrain:
     int64_t deficit                 # bytes; deficit round robin over the queues of a lane
+    Backlog backlog
+
+
+ctypedef struct QueueRefusal:
     bint isolated                   # its records were refused: it belongs to the isolation lane
     uint32_t isolation_batches      # batches that must be acknowledged in the isolation lane before the queue leaves it
     uint32_t isolation_left         # how many of them are still missing
-    Backlog backlog
+
+
+# The batches of one front-end for one partition, in the order of send().
+ctypedef struct Queue:
+    Link link                       # in Lane.intake.queues
+    FrontEnd *front_end
+    QueueIntake intake
+    QueueDrain drain
+    QueueRefusal refusal
 
 
 # The newest outcomes that the predecessor has published for a slot.
 ctypedef struct Published:
     uint32_t generation
     uint32_t flags
+
+
+ctypedef struct FrontEndFrontEnds:
+    uint32_t snapshot_signalled
+    # detached or released, and its slot table is being scanned: it is in Core.front_ends.ending
+    bint ending
+    bint released                   # its process lives and opens no more slots, because this sender is ending
+    bint detached                   # its process has ended, or the sender has detached it
+    FrontEnd *ending_next
+
+
+ctypedef struct FrontEndFrontEnd:
+    bint has_outcomes               # published in this iteration and not announced: it is in Core.front_end.to_announce
+    bint active                     # every loop iteration looks at its submission ring: it is in Core.front_end.active
+    uint64_t active_ns              # when the ring was last found not empty
+    uint32_t deadline_place         # its place in the heap, from 1; 0: it is not in the heap
+    uint64_t deadline_ns            # its key in the heap; not later than its next deadline
+    uint64_t tables_bytes           # size of the memory of all tables by slot
+    FrontEnd *next
+    FrontEnd *previous
+    FrontEnd *active_next
+    FrontEnd *active_previous
+    FrontEnd *announce_next
+
+
+ctypedef struct FrontEndTopicNumbers:
+    uint32_t scanned                # slots that the search for retired topics has passed
+
+
+ctypedef struct FrontEndIntake:
+    uint64_t submit_head
+    uint32_t scanned                # slots that the scan has passed
+    uint32_t unknown_count
+    uint64_t *unknown               # pairs (open_seq, slot) that the scan has found
+    uint8_t violation               # VIOLATION_: it broke the protocol; Python detaches it
+    Queue **queues                  # by lane index; NULL until used
+    uint32_t queue_capacity
+    uint32_t live                   # batches that are not released
+    ClientBatch *linger_head
+    ClientBatch *linger_tail
+    uint64_t bytes_live
+
+
+ctypedef struct FrontEndDrain:
+    Flow **flows                    # by node index; NULL until used
+    uint32_t flow_capacity
+
+
+ctypedef struct FrontEndOutcome:
+    uint64_t outcome_tail
+    uint32_t text_place             # index of the next text in cyp_outcomes_header.texts
+    uint64_t[CYP_TEXTS] text_until  # by index: it is free once the front-end has read the outcomes before this position
+    uint32_t wake_signalled
+    ClientBatch *age_head
+    ClientBatch *age_tail
+
+
+ctypedef struct FrontEndParts:
+    uint64_t *extent_until          # by index, as text_until; NULL until a batch is split (parts.pyx)
+    uint32_t *free_extents
+    uint32_t free_extent_count
+    uint32_t extents_promised       # sum of ClientBatch.parts.promised
+
+
+ctypedef struct FrontEndMetrics:
+    uint64_t drawn_records          # in the request that is being counted
+    FrontEnd *drawn_next            # list of the front-ends with drawn_records
+
+
+ctypedef struct FrontEndRecovery:
+    Published *published            # by slot, during a takeover; else NULL
 
 
 ctypedef struct FrontEnd:
@@ -290,34 +397,11 @@ ctypedef struct FrontEnd:
     cyp_outcomes_header *outcomes_header
     cyp_outcome *outcome_ring
     uint32_t *sent
-    uint64_t submit_head
-    uint64_t outcome_tail
-    uint32_t text_place             # index of the next text in cyp_outcomes_header.texts
-    uint64_t[CYP_TEXTS] text_until  # by index: it is free once the front-end has read the outcomes before this position
     cyp_extent *extents
-    uint64_t *extent_until          # by index, as text_until; NULL until a batch is split (parts.pyx)
-    uint32_t *free_extents
-    uint32_t free_extent_count
-    uint32_t extents_promised       # sum of ClientBatch.promised
     int wake_fd                     # eventfd that wakes the front-end
     int sender_wake_fd              # eventfd that the front-end writes to wake the sender
-    uint32_t wake_signalled
-    uint32_t snapshot_signalled
-    bint has_outcomes               # published in this iteration and not announced: it is in Core.to_announce
-    bint active                     # every loop iteration looks at its submission ring: it is in Core.active
-    uint64_t active_ns              # when the ring was last found not empty
     uint64_t idle_after_ns          # a duration: it becomes idle if its ring stays empty for longer
-    uint32_t tag                    # its index in Core.tagged
-    uint32_t deadline_place         # its place in the heap, from 1; 0: it is not in the heap
-    uint64_t deadline_ns            # its key in the heap; not later than its next deadline
-    bint ending                     # detached or released, and its slot table is being scanned: it is in Core.ending
-    bint released                   # its process lives and opens no more slots, because this sender is ending
-    uint32_t scanned                # slots that the scan has passed
-    uint32_t topics_scanned         # slots that the search for retired topics has passed
-    uint32_t unknown_count
-    uint64_t *unknown               # pairs (open_seq, slot) that the scan has found
-    bint detached                   # its process has ended, or the sender has detached it
-    uint8_t violation               # VIOLATION_: it broke the protocol; Python detaches it
+    uint32_t tag                    # its index in Core.front_end.tagged
     bint is_stranger                # of another user: whether its chunks have memory is checked before they are read
     int16_t acks
     bint idempotent
@@ -328,96 +412,118 @@ ctypedef struct FrontEnd:
     uint64_t sticky_bytes           # its batch_size: so much of it changes a sticky partition, see note_drained()
     uint32_t retries
     ClientBatch *batches            # by first slot; start of the memory of all tables by slot
-    uint64_t tables_bytes           # size of that memory
     uint32_t *chunk_next            # by slot; copied when a chain is sealed
     uint32_t *chunk_bytes
     uint32_t *chunk_count
     uint8_t *chunk_held             # 1: measured for a batch that is not released
-    Published *published            # by slot, during a takeover; else NULL
-    Queue **queues                  # by lane index; NULL until used
-    uint32_t queue_capacity
-    Flow **flows                    # by node index; NULL until used
-    uint32_t flow_capacity
-    uint32_t live                   # batches that are not released
-    ClientBatch *linger_head
-    ClientBatch *linger_tail
-    ClientBatch *age_head
-    ClientBatch *age_tail
-    uint64_t bytes_live
     Transaction *transaction        # of a transactional producer; NULL: its batches are in no transaction
-    cyp_share_metrics *metrics      # in its outcomes region
+    cyp_share_metrics *share_metrics    # in its outcomes region
     uint64_t window_ns              # metrics_sample_window_ms
     uint32_t samples                # metrics_num_samples
-    uint64_t drawn_records          # in the request that is being counted
-    FrontEnd *drawn_next            # list of the front-ends with drawn_records
-    FrontEnd *next
-    FrontEnd *previous
-    FrontEnd *active_next
-    FrontEnd *active_previous
-    FrontEnd *announce_next
-    FrontEnd *ending_next
+    FrontEndFrontEnds front_ends
+    FrontEndFrontEnd front_end
+    FrontEndTopicNumbers topic_numbers
+    FrontEndIntake intake
+    FrontEndDrain drain
+    FrontEndOutcome outcome
+    FrontEndParts parts
+    FrontEndMetrics metrics
+    FrontEndRecovery recovery
 
 
-ctypedef struct Topic:
-    char name[256]
-    uint32_t name_bytes
-    uint32_t number
-    bint free                       # the number has no name
-    bint retired                    # its generation is odd: it keeps its name only if it is in use (topic_numbers.pyx)
-    bint held                       # a batch or a report has the number
-    uint32_t first                  # generation in which the name got the number
-    int32_t partition_count
-    Lane **partitions
-    int32_t sticky                  # the sticky partition; -1: none
-    uint64_t sticky_bytes           # sent to it since it was chosen
-    uint64_t sticky_ns              # when it was chosen
-    bint shares_due                 # its shares must be published: it is in Core.shares_due
-    Topic *next_shares_due
-    uint32_t too_large              # bytes of the smallest batch that was refused as too large; 0: none was
-    uint32_t accepted               # bytes of the largest batch that was accepted since
-    uint64_t too_large_ns           # when that was
-    bint used                       # a batch was queued or sent since Python last took Core.used_topics: it is in there
-    Topic *next_used
+ctypedef struct TopicLoop:
     int16_t error                   # Kafka's error code in the last metadata response; 0: none
     uint8_t id[16]                  # Kafka's topic id; valid if has_id
     bint has_id
     bint not_refreshed              # its leaders are not kept up to date: its next batch requests a metadata refresh
 
 
+ctypedef struct TopicTopics:
+    bint free                       # the number has no name
+    int32_t partition_count
+    Lane **partitions
+    # a batch was queued or sent since Python last took Core.topics.used_topics: it is in there
+    bint used
+    Topic *next_used
+
+
+ctypedef struct TopicTopicNumbers:
+    bint retired                    # its generation is odd: it keeps its name only if it is in use (topic_numbers.pyx)
+    bint held                       # a batch or a report has the number
+
+
+ctypedef struct TopicPartitioner:
+    int32_t sticky                  # the sticky partition; -1: none
+    uint64_t sticky_bytes           # sent to it since it was chosen
+    uint64_t sticky_ns              # when it was chosen
+    bint shares_due                 # its shares must be published: it is in Core.partitioner.shares_due
+    Topic *next_shares_due
+
+
+ctypedef struct TopicParts:
+    uint32_t too_large              # bytes of the smallest batch that was refused as too large; 0: none was
+    uint32_t accepted               # bytes of the largest batch that was accepted since
+    uint64_t too_large_ns           # when that was
+
+
+ctypedef struct Topic:
+    char name[256]
+    uint32_t name_bytes
+    uint32_t number
+    uint32_t first                  # generation in which the name got the number
+    TopicLoop loop
+    TopicTopics topics
+    TopicTopicNumbers topic_numbers
+    TopicPartitioner partitioner
+    TopicParts parts
+
+
 # A lane in the second of its two rings.
 ctypedef struct LaneLink:
-    Link link                       # in Node.backing_off
+    Link link                       # in Node.drain.backing_off
     Lane *lane
 
 
-# One lane of a partition: the ordinary one, the isolation lane for front-ends whose records were refused, or that of a
-# transactional producer. Each has its own row, queues, sequences and producer id. A request carries a batch of one.
-ctypedef struct Lane:
-    Link link                       # in Node.lingering
-    uint32_t index                  # row of the partition table
-    bint isolation                  # isolation lane: no merging, one batch in flight, its own producer id
+ctypedef struct LaneTopics:
     Lane *other_lane                # of the same partition; NULL: there is none
-    bint goes_first                 # a request took a batch of the other lane: this lane goes first next time
-    bint isolation_pending          # an isolated queue is in the ring and must move to the isolation lane
     Lane *transactional             # of an ordinary lane: list of the lanes of transactional producers of the partition
     Lane *next_transactional        # in that list
-    Transaction *transaction        # whose lane it is; NULL: it is an ordinary lane or an isolation lane
-    Lane *ordinary                  # of a transactional lane: the ordinary lane of its partition
     Lane *next_of_transaction       # in Transaction.lanes
+    int32_t leader_epoch            # the last one in the metadata; -1: not known
+
+
+ctypedef struct LaneTransactions:
     bint added                      # the coordinator has added the partition to the transaction (before KIP-890)
     bint addition_wanted            # Python knows that the partition must be added
-    Topic *topic
-    int32_t number                  # of the partition in its topic
-    cyp_partition_row *row
-    Node *leader                    # NULL: unknown
-    int32_t leader_epoch            # the last one in the metadata; -1: not known
+
+
+ctypedef struct LaneIntake:
     Ring queues                     # the queues that are not empty; the next drain starts with the first
     uint32_t ready                  # queued batches that are DUE or CLOSED
-    WireBatch *wire_head            # unresolved wire batches, by sequence
-    WireBatch *wire_tail
+
+
+ctypedef struct LaneDrain:
+    bint goes_first                 # a request took a batch of the other lane: this lane goes first next time
+    Node *leader                    # NULL: unknown
+    uint64_t retry_at_ns            # end of its backoff
+    bint backs_off                  # it has no backlogs until its node's backoff_ends_ns
+    LaneLink backoff                # then it is in this ring of its leader
+    bint collected                  # the request being made has a wire batch of it: at most one per lane
+    uint8_t listed                  # LIST_: which kind of work it has for its leader
+    Backlog retries
+
+
+ctypedef struct LaneWire:
+    WireBatch *head                 # unresolved wire batches, by sequence
+    WireBatch *tail
     uint32_t unresolved
     uint32_t in_flight
     uint32_t waiting                # wire batches that wait to be sent again
+    uint64_t acknowledged_ns
+    int16_t last_error              # of a failed attempt since the last acknowledged batch; 0: none
+
+
+ctypedef struct LaneIdempotence:
     uint64_t next_sequence
     uint8_t state                   # StateAsked
     Node *state_of                  # the leader that was asked for the producer state
@@ -432,21 +538,41 @@ ctypedef struct Lane:
     bint acknowledged               # a broker has acknowledged a batch of (producer_id, producer_epoch)
     bint bumping                    # nothing new is drained while a batch is in flight or unsure; then the epoch rises
     bint needs_other_id             # a broker has refused producer_id: the next epoch begins with another one
+
+
+ctypedef struct LaneRefusal:
+    bint isolation_pending          # an isolated queue is in the ring and must move to the isolation lane
     uint32_t merge_max              # largest size of a merged batch in bytes; 0: no limit is known
-    uint64_t acknowledged_ns
-    int16_t last_error              # of a failed attempt since the last acknowledged batch; 0: none
-    uint64_t retry_at_ns            # end of its backoff
-    bint backs_off                  # it has no backlogs until its node's backoff_ends_ns
-    LaneLink backoff                # then it is in this ring of its leader
-    bint collected                  # the request being made has a wire batch of it: at most one per lane
+
+
+ctypedef struct LaneSlowLanes:
     uint8_t doubt                   # LaneDoubt; a doubted lane with nothing in flight has Node.slow as its leader
     uint32_t prompt_answers         # of the slow connection since it was doubted, or since the last late one
     uint32_t late_answers           # to requests with this lane only, since it was doubted
     uint64_t answered_ns            # when a batch of it was last answered
     Node *doubted_at                # the broker whose list of doubted lanes it is in; NULL: it is in none
     Lane *next_doubted
-    uint8_t listed                  # LIST_: which kind of work it has for its leader
-    Backlog retries
+
+
+# One lane of a partition: the ordinary one, the isolation lane for front-ends whose records were refused, or that of a
+# transactional producer. Each has its own row, queues, sequences and producer id. A request carries a batch of one.
+ctypedef struct Lane:
+    Link link                       # in Node.drain.lingering
+    uint32_t index                  # row of the partition table
+    bint isolation                  # isolation lane: no merging, one batch in flight, its own producer id
+    Transaction *transaction        # whose lane it is; NULL: it is an ordinary lane or an isolation lane
+    Lane *ordinary                  # of a transactional lane: the ordinary lane of its partition
+    Topic *topic
+    int32_t number                  # of the partition in its topic
+    cyp_partition_row *row
+    LaneTopics topics
+    LaneTransactions transactions
+    LaneIntake intake
+    LaneDrain drain
+    LaneWire wire
+    LaneIdempotence idempotence
+    LaneRefusal refusal
+    LaneSlowLanes slow_lanes
 
 
 ctypedef struct Transaction:        # a transactional producer (transactions.pyx)
@@ -457,7 +583,7 @@ ctypedef struct Transaction:        # a transactional producer (transactions.pyx
     uint8_t settling                # Settling: nothing is sent until the former transaction is complete at the broker
     uint32_t participants           # attached front-ends, if several can take part (cyp_transaction_row.attach_id 0)
     Lane *lanes                     # list
-    bint failing                    # it has failed, and its batches must end: it is in Core.failing
+    bint failing                    # it has failed, and its batches must end: it is in Core.transactions.failing
     Transaction *next_failing
     bint has_news                   # the control plane must look at it
     bint awaited                    # the control plane waits until none of its batches is queued or sent
@@ -477,44 +603,68 @@ cdef enum WireAhead:
     AHEAD_REFUSED = 2
 
 
-# One RecordBatch that is sent to a broker, from its assignment until it is resolved.
-ctypedef struct WireBatch:
-    uint8_t state
-    uint32_t index                  # of its entry
-    cyp_entry *entry
-    Lane *lane
+ctypedef struct WireDrain:
     Flow *flow                      # it counts the rows of the wire batch; NULL while the partition has no leader
     bint reserved                   # its entry was taken from the reserve
-    Request *request
-    uint8_t topic_id[16]            # in `request`, if that has topic ids
-    uint8_t header[61]
-    uint8_t *body                   # NULL: the records are in the chunks of the only contributor
+
+
+ctypedef struct WireCompression:
     uint8_t *packed                 # private copy of the compressed records; NULL: the records are sent uncompressed
     uint32_t packed_bytes
     int16_t codec                   # 0: it is not compressed
-    int32_t level
-    bint partial                    # it has some records of one batch; `copy` has them once it is sent (parts.pyx)
+
+
+ctypedef struct WireWire:
+    uint8_t state
+    Request *request
+    uint8_t header[61]
+    uint8_t *body                   # NULL: the records are in the chunks of the only contributor
     uint8_t *copy                   # private copy: re-encoded, or of chunks that the broker found corrupt; NULL: none
-    uint32_t corrupt                # attempts that the broker answered with CORRUPT_MESSAGE
-    uint32_t breaks                 # times that the broker closed the connection while the batch was in flight
-    uint32_t lone_breaks            # how many of them while nothing else was in flight; valid if `breaks` is not 0
-    uint64_t answers_before         # Node.answers at the first lone break
     uint32_t contributor_count
-    uint32_t unreported             # contributors whose delivery timeout runs
     uint32_t retries
-    int16_t acks
-    bint idempotent
     bint stamped                    # entry.crc is the CRC of the records as they were sent
+    bint retried                    # an attempt before the current one has failed
+    WireBatch *next
+    WireBatch *previous
+
+
+ctypedef struct WireIdempotence:
     bint unsure                     # an attempt before the current one may be in the log
     bint proven                     # unsure, and an acknowledged batch proves that it is in the log
     bint refused                    # unsure, and last answered with OUT_OF_ORDER: the newest unsure batch is sent first
-    bint retried                    # an attempt before the current one has failed
     int64_t proven_offset           # of its first record, if it follows from other offsets; else -1
-    bint record_named               # the broker has named a record of the merged batch
     bint fragment                   # part of a larger unsure batch, or sent like such a part (idempotence.pyx)
     uint8_t ahead                   # WireAhead
-    WireBatch *next
-    WireBatch *previous
+
+
+ctypedef struct WireRefusal:
+    uint32_t corrupt                # attempts that the broker answered with CORRUPT_MESSAGE
+    uint32_t breaks                 # times that the broker closed the connection while the batch was in flight
+    uint32_t lone_breaks            # how many of them while nothing else was in flight; valid if `breaks` is not 0
+    uint64_t answers_before         # Node.refusal.answers at the first lone break
+    uint32_t unreported             # contributors whose delivery timeout runs
+    bint record_named               # the broker has named a record of the merged batch
+
+
+ctypedef struct WireProduce:
+    uint8_t topic_id[16]            # in `request`, if that has topic ids
+
+
+# One RecordBatch that is sent to a broker, from its assignment until it is resolved.
+ctypedef struct WireBatch:
+    uint32_t index                  # of its entry
+    cyp_entry *entry
+    Lane *lane
+    int32_t level
+    bint partial                    # it has some records of one batch; `copy` has them once it is sent (parts.pyx)
+    int16_t acks
+    bint idempotent
+    WireDrain drain
+    WireCompression compression
+    WireWire wire
+    WireIdempotence idempotence
+    WireRefusal refusal
+    WireProduce produce
 
 
 cdef enum RequestKind:
@@ -523,34 +673,121 @@ cdef enum RequestKind:
     REQUEST_STATES = 2              # DescribeProducers
 
 
-ctypedef struct Request:
-    uint8_t kind
-    bint finished                   # all its bytes were written
-    bint started                    # at least one byte was written
-    bint late                       # its connection has waited too long for the answer
-    bint silent                     # EVENT_SILENT was pushed for it
+ctypedef struct RequestDrain:
     bint lone                       # its only batch must be sent alone (is_suspect): no other request is in flight
-    int32_t correlation_id
-    int16_t version
-    int16_t acks
+
+
+ctypedef struct RequestProduce:
     uint8_t *bytes                  # frame, request header, batch headers
     uint32_t bytes_length
     uint32_t bytes_capacity
     iovec *iov
-    uint32_t iov_count, iov_capacity, iov_at
+    uint32_t iov_count, iov_capacity
     WireBatch **wires
     uint32_t wire_count
     uint64_t total
+
+
+ctypedef struct RequestConnection:
+    bint finished                   # all its bytes were written
+    bint started                    # at least one byte was written
+    bint silent                     # EVENT_SILENT was pushed for it
+    uint32_t iov_at
     uint64_t sent_ns
     Node *node                      # of its connection
     Request *next
 
 
-# A broker and its first connection, or the slow connection to a broker.
-ctypedef struct Node:
-    int32_t id                      # of the broker; negative for a bootstrap address
-    Node *slow                      # the second connection to the same broker, see slow_lanes.pyx; NULL: never opened
-    Node *broker                    # of a slow connection: the node with the first one; else NULL
+ctypedef struct RequestSlowLanes:
+    bint late                       # its connection has waited too long for the answer
+
+
+ctypedef struct Request:
+    uint8_t kind
+    int32_t correlation_id
+    int16_t version
+    int16_t acks
+    RequestDrain drain
+    RequestProduce produce
+    RequestConnection connection
+    RequestSlowLanes slow_lanes
+
+
+ctypedef struct NodeLoop:
+    bint in_rack                    # the broker's rack is client_rack
+
+
+ctypedef struct NodeDrain:
+    bint work_reported              # EVENT_WORK was pushed since the connection was closed
+    bint lone_in_flight             # a request in flight is lone: nothing is sent before its answer
+    bint lone_waits                 # a batch that must be sent alone waits until nothing is in flight
+    uint8_t next_acks               # acks + 1 of the batches that the next request takes first
+    Ring flows                      # those that have a backlog; the first is the current one
+    uint32_t ready_count            # lanes that are LIST_READY
+    Ring backing_off                # lanes that back off and have no backlogs meanwhile
+    uint64_t backoff_ends_ns        # when the ring is checked next
+    uint64_t backoff_checked_ns     # when it was checked last
+    uint32_t users                  # front-ends that have a flow to the broker
+    Usage used                      # sum over all its flows
+    Ring lingering                  # lanes that only have lingering batches
+
+
+ctypedef struct NodePartitioner:
+    bint stuck                      # it did not answer at the last check
+
+
+ctypedef struct NodeIdempotence:
+    Lane **asked                    # lanes of the next DescribeProducers request or of that in flight; NULL until used
+    uint32_t asked_count
+    bint states_asked               # a DescribeProducers request is in flight
+
+
+ctypedef struct NodeRefusal:
+    uint64_t answers                # to Produce requests
+    uint64_t largest_answered       # bytes of the largest answered Produce request
+    uint64_t limit                  # bytes of a request of several batches; 0: only max_request_size limits it
+    uint64_t limited_ns             # when `limit` was set
+
+
+ctypedef struct NodeProduce:
+    int32_t next_correlation_id
+
+
+ctypedef struct NodeConnections:
+    uint8_t error[300]              # why it cannot be used, in UTF-8
+    uint32_t error_bytes            # 0: it is connected, or nothing is known
+    int16_t produce_version
+    bint describes_producers        # the broker supports DescribeProducers
+
+
+ctypedef struct NodeConnectionWindow:
+    bint first_is_alone             # the first request in flight was sent when no other one was
+    uint64_t rate_since_ns          # start of the interval in which `rate_bytes` were answered
+    uint64_t rate_bytes
+    uint64_t rate                   # bytes per second that the broker answered in the last interval
+    uint64_t idle_time_ns           # duration of a request while no other one is in flight
+    uint64_t idle_time_at_ns        # when that was measured
+
+
+ctypedef struct NodeConnection:
+    uint8_t state
+    int fd
+    void *tls                       # a TlsStream, of which the node has a reference; NULL: plaintext
+    bint wants_write
+    uint64_t muted_until_ns         # end of the broker's throttling
+    uint64_t active_ns              # when something was last written or read
+    Request *out_head, *out_tail    # to be written, in order
+    Request *sent_head              # written, waiting for their responses, in order
+    Request *sent_tail
+    uint32_t in_flight              # requests, compared with max_in_flight_requests_per_connection
+    uint64_t in_flight_bytes
+    uint64_t answered_ns            # when it last answered a request
+    uint8_t *input
+    uint32_t input_length, input_capacity
+    NodeConnectionWindow window
+
+
+ctypedef struct NodeSlowLanes:
     Latency latency                 # this one and the following are only valid for the first connection
     Lane *doubted                   # list of the lanes that are doubted, or that have not moved back yet
     bint doubts_changed             # lanes may have to move
@@ -559,56 +796,30 @@ ctypedef struct Node:
     uint64_t no_doubts_until_ns
     uint64_t asked_ns               # when ApiVersions was sent by the slow connection; 0: it is answered
     uint64_t hung_until_ns          # the broker did not answer other requests promptly either
-    bint in_rack                    # the broker's rack is client_rack
+
+
+ctypedef struct NodeMetrics:
+    cyp_node_metrics *row           # its row in the snapshot
+
+
+# A broker and its first connection, or the slow connection to a broker.
+ctypedef struct Node:
+    int32_t id                      # of the broker; negative for a bootstrap address
+    Node *slow                      # the second connection to the same broker, see slow_lanes.pyx; NULL: never opened
+    Node *broker                    # of a slow connection: the node with the first one; else NULL
     uint32_t index
-    uint8_t error[300]              # why it cannot be used, in UTF-8
-    uint32_t error_bytes            # 0: it is connected, or nothing is known
-    cyp_node_metrics *metrics       # its row in the snapshot
-    uint8_t state
-    int fd
-    void *tls                       # a TlsStream, of which the node has a reference; NULL: plaintext
-    bint wants_write
-    bint work_reported              # EVENT_WORK was pushed since the connection was closed
     uint32_t epoll_tag
-    int16_t produce_version
-    bint describes_producers        # the broker supports DescribeProducers
-    Lane **asked                    # lanes of the next DescribeProducers request or of that in flight; NULL until used
-    uint32_t asked_count
-    bint states_asked               # a DescribeProducers request is in flight
-    uint64_t muted_until_ns         # end of the broker's throttling
-    uint64_t active_ns              # when something was last written or read
-    int32_t next_correlation_id
-    Request *out_head, *out_tail    # to be written, in order
-    Request *sent_head              # written, waiting for their responses, in order
-    Request *sent_tail
-    uint32_t in_flight              # requests, compared with max_in_flight_requests_per_connection
-    uint64_t in_flight_bytes
-    bint first_is_alone             # the first request in flight was sent when no other one was
-    uint64_t rate_since_ns          # start of the interval in which `rate_bytes` were answered
-    uint64_t rate_bytes
-    uint64_t rate                   # bytes per second that the broker answered in the last interval
-    uint64_t idle_time_ns           # duration of a request while no other one is in flight
-    uint64_t idle_time_at_ns        # when that was measured
-    bint lone_in_flight             # a request in flight is lone: nothing is sent before its answer
-    bint lone_waits                 # a batch that must be sent alone waits until nothing is in flight
-    uint64_t answers                # to Produce requests
-    uint64_t largest_answered       # bytes of the largest answered Produce request
-    uint64_t limit                  # bytes of a request of several batches; 0: only max_request_size limits it
-    uint64_t limited_ns             # when `limit` was set
-    bint stuck                      # it did not answer at the last check
-    uint64_t answered_ns            # when it last answered a request
-    uint8_t next_acks               # acks + 1 of the batches that the next request takes first
-    uint8_t *input
-    uint32_t input_length, input_capacity
-    Ring flows                      # those that have a backlog; the first is the current one
-    uint32_t ready_count            # lanes that are LIST_READY
-    Ring backing_off                # lanes that back off and have no backlogs meanwhile
-    uint64_t backoff_ends_ns        # when the ring is checked next
-    uint64_t backoff_checked_ns     # when it was checked last
-    uint32_t users                  # front-ends that have a flow to the broker
     Flow common                     # see Flow.front_end
-    Usage used                      # sum over all its flows
-    Ring lingering                  # lanes that only have lingering batches
+    NodeLoop loop
+    NodeDrain drain
+    NodePartitioner partitioner
+    NodeIdempotence idempotence
+    NodeRefusal refusal
+    NodeProduce produce
+    NodeConnections connections
+    NodeConnection connection
+    NodeSlowLanes slow_lanes
+    NodeMetrics metrics
 
 
 # A record that the broker has named in its answer about a wire batch.
@@ -631,9 +842,118 @@ ctypedef struct Verdict:
     Named *named                    # records of `wire`, ascending
 
 
+ctypedef struct CoreLoop:
+    uint64_t now
+    bint auth_failed                # TLS or SASL has failed, and since then no broker was ready
+    bint refresh_wanted
+    uint64_t next_timer_ns          # earliest known reason to wake; computed anew in every loop iteration
+    uint64_t random
+
+
+ctypedef struct CoreFrontEnds:
+    FrontEnd *ending                # list
+    FrontEnd *ended                 # detached and nothing refers to them: Python unmaps them
+
+
+ctypedef struct CoreFrontEnd:
+    uint8_t acks_seen               # bit 0: a front-end has acks=0, bit 1: acks=1, bit 2: acks=all
+    FrontEnd *first
+    uint32_t count
+    FrontEnd *active                # list, see front_end.pyx
+    FrontEnd *to_announce           # list, see front_end.pyx
+    FrontEnd **deadlines            # heap, see front_end.pyx
+    uint32_t deadline_count
+    uint32_t deadline_room
+    FrontEnd **tagged               # by the index in its epoll tag; NULL: free
+    uint32_t tag_room
+
+
+ctypedef struct CoreTopics:
+    Topic **table
+    uint32_t count                  # free ones included
+    uint32_t room                   # capacity of `table`
+    uint32_t *free_topics           # numbers without a name
+    uint32_t free_topic_count
+    Topic *used_topics              # list of the topics that are `used`
+    Lane **lanes                    # by row of the partition table; NULL: the row is free
+    uint32_t lane_count             # free rows included
+    uint32_t lane_room              # capacity of `lanes`
+    uint32_t *free_rows             # rows of the partition table without a partition
+    uint32_t free_row_count
+
+
+ctypedef struct CoreTransactions:
+    Transaction *table              # CYP_TRANSACTIONS_MAX
+    uint32_t end                    # those from this index on were never used
+    Transaction *failing            # list
+    bint news                       # a transaction has news
+
+
+ctypedef struct CoreIntake:
+    uint64_t live_batches
+
+
+ctypedef struct CoreDrain:
+    uint32_t reserved_wire_count    # entries in use that were taken from the reserve
+    uint64_t walk                   # number of the current walk over the flows of a node; each request is one walk
+
+
+ctypedef struct CoreOutcome:
+    Event *events
+    uint32_t event_count
+    uint32_t event_capacity
+    bint events_lost                # no memory for an event: Python gets the state instead (Loop._lost_events)
+    Failure *failures
+    uint32_t failure_count
+
+
+ctypedef struct CorePartitioner:
+    Topic *shares_due               # list of the topics whose shares must be published, in the order they were added
+    Topic *shares_due_tail
+    uint64_t shares_published_ns    # when shares were last published
+    uint64_t sticky_checked_ns      # when the brokers were last checked for being stuck
+
+
+ctypedef struct CoreCompression:
+    uint64_t packing_ns             # spent on compression in this loop iteration
+
+
+ctypedef struct CoreWire:
+    uint32_t *free_wires
+    uint32_t free_wire_count
+    uint32_t *free_contributors
+    uint32_t free_contributor_count
+    uint32_t *free_bodies
+    uint32_t free_body_count
+    uint64_t next_order             # of the next entry
+
+
+ctypedef struct CoreIdempotence:
+    int64_t producer_id
+    int16_t producer_epoch
+    bint wants_producer_id
+    int64_t isolation_producer_id   # of all isolation lanes
+    int16_t isolation_producer_epoch
+    bint wants_isolation_id
+
+
+ctypedef struct CoreProduce:
+    # the newer leaders in the response that is being handled
+    LeaderHint *hints
+    uint32_t hint_count
+    uint32_t hint_room              # capacity of `hints`
+    Request *spare_requests
+    uint32_t spare_count
+    uint32_t requests_made          # all that exist; each is owned by a connection or is spare
+
+
+ctypedef struct CoreConnection:
+    Node **nodes
+    uint32_t node_count
+
+
 ctypedef struct Core:
     int epoll_fd
-    uint64_t now
     # settings
     uint32_t max_request_size
     uint32_t max_in_flight
@@ -641,15 +961,9 @@ ctypedef struct Core:
     uint64_t retry_backoff_ns, retry_backoff_max_ns
     bint rack_aware                 # records without a key prefer leaders in client_rack (KIP-1123)
     uint64_t stuck_ns               # without an answer for so long a broker is stuck; 0: see _stuck_timeout
-    bint auth_failed                # TLS or SASL has failed, and since then no broker was ready
-    uint8_t acks_seen               # bit 0: a front-end has acks=0, bit 1: acks=1, bit 2: acks=all
     char client_id[256]
     int16_t client_id_bytes
     Named *named                    # memory for those of a Verdict: NAMED_MAX
-    # the newer leaders in the response that is being handled
-    LeaderHint *hints
-    uint32_t hint_count
-    uint32_t hint_room              # capacity of `hints`
     # shared regions
     cyp_snapshot_header *snapshot
     cyp_sender_metrics *metrics     # in the snapshot
@@ -664,69 +978,21 @@ ctypedef struct Core:
     uint8_t *bodies
     cyp_transaction_row *transaction_rows
     # tables
-    FrontEnd *front_ends
-    uint32_t front_end_count
-    FrontEnd *active                # list, see front_end.pyx
-    FrontEnd *to_announce           # list, see front_end.pyx
-    FrontEnd *ending                # list
-    FrontEnd **deadlines            # heap, see front_end.pyx
-    uint32_t deadline_count
-    uint32_t deadline_room
-    FrontEnd **tagged               # by the index in its epoll tag; NULL: free
-    uint32_t tag_room
-    FrontEnd *ended                 # detached and nothing refers to them: Python unmaps them
-    Topic **topics
-    uint32_t topic_count            # free ones included
-    uint32_t topic_room             # capacity of `topics`
-    uint32_t *free_topics           # numbers without a name
-    uint32_t free_topic_count
-    Topic *used_topics              # list of the topics that are `used`
-    Lane **lanes                    # by row of the partition table; NULL: the row is free
-    uint32_t lane_count             # free rows included
-    uint32_t lane_room              # capacity of `lanes`
-    uint32_t *free_rows             # rows of the partition table without a partition
-    uint32_t free_row_count
-    Node **nodes
-    uint32_t node_count
     WireBatch *wires
-    uint32_t *free_wires
-    uint32_t free_wire_count
-    uint32_t reserved_wire_count    # entries in use that were taken from the reserve
-    uint32_t *free_contributors
-    uint32_t free_contributor_count
     ClientBatch **contributor_batches
-    uint32_t *free_bodies
-    uint32_t free_body_count
-    Transaction *transactions       # CYP_TRANSACTIONS_MAX
-    uint32_t transaction_end        # those from this index on were never used
-    Transaction *failing            # list
-    bint transactions_news          # a transaction has news
-    Request *spare_requests
-    uint32_t spare_count
-    uint32_t requests_made          # all that exist; each is owned by a connection or is spare
-    # producer identity
-    int64_t producer_id
-    int16_t producer_epoch
-    bint wants_producer_id
-    int64_t isolation_producer_id   # of all isolation lanes
-    int16_t isolation_producer_epoch
-    bint wants_isolation_id
-    uint64_t next_order             # of the next entry
-    uint64_t walk                   # number of the current walk over the flows of a node; each request is one walk
     # what Python takes
-    Event *events
-    uint32_t event_count
-    uint32_t event_capacity
-    bint events_lost                # no memory for an event: Python gets the state instead (Loop._lost_events)
-    bint refresh_wanted
-    Failure *failures
-    uint32_t failure_count
     Totals totals
-    uint64_t packing_ns             # spent on compression in this loop iteration
-    Topic *shares_due               # list of the topics whose shares must be published, in the order they were added
-    Topic *shares_due_tail
-    uint64_t shares_published_ns    # when shares were last published
-    uint64_t sticky_checked_ns      # when the brokers were last checked for being stuck
-    uint64_t live_batches
-    uint64_t next_timer_ns          # earliest known reason to wake; computed anew in every loop iteration
-    uint64_t random
+    CoreLoop loop
+    CoreFrontEnds front_ends
+    CoreFrontEnd front_end
+    CoreTopics topics
+    CoreTransactions transactions
+    CoreIntake intake
+    CoreDrain drain
+    CoreOutcome outcome
+    CorePartitioner partitioner
+    CoreCompression compression
+    CoreWire wire
+    CoreIdempotence idempotence
+    CoreProduce produce
+    CoreConnection connection

@@ -11,7 +11,7 @@ cdef inline bint is_aging(ClientBatch *batch) noexcept nogil:
 
     It runs until the RESULT. With acks=0 the RESULT comes early, and the timeout runs on until the batch is released.
     """
-    return batch.age_previous != NULL or batch.front_end.age_head == batch
+    return batch.outcome.age_previous != NULL or batch.front_end.outcome.age_head == batch
 
 
 cdef enum:
@@ -25,21 +25,21 @@ cdef const char *BROKER_SAYS = b"the broker says: "
 cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_t attach_id) noexcept nogil:
     """Append an event for Python, which takes it after this loop iteration. Without memory, see Loop._lost_events."""
     cdef Event *grown
-    if core.event_count == core.event_capacity:
-        grown = <Event *>realloc(core.events, 2 * (core.event_capacity + 32) * sizeof(Event))
+    if core.outcome.event_count == core.outcome.event_capacity:
+        grown = <Event *>realloc(core.outcome.events, 2 * (core.outcome.event_capacity + 32) * sizeof(Event))
         if grown == NULL:
-            core.events_lost = True
+            core.outcome.events_lost = True
             return
-        core.events = grown
-        core.event_capacity = 2 * (core.event_capacity + 32)
-    cdef Event *event = &core.events[core.event_count]
+        core.outcome.events = grown
+        core.outcome.event_capacity = 2 * (core.outcome.event_capacity + 32)
+    cdef Event *event = &core.outcome.events[core.outcome.event_count]
     event.kind = kind
     event.node = node
     event.error = error
     event.attach_id = attach_id
     event.payload = NULL
     event.payload_length = 0
-    core.event_count += 1
+    core.outcome.event_count += 1
 
 
 cdef void age_append(Core *core, FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
@@ -48,44 +48,44 @@ cdef void age_append(Core *core, FrontEnd *front_end, ClientBatch *batch) noexce
     Pass at most AGE_STEPS_MAX batches on the way. If that is not enough, give the batch a smaller age. The age comes
     from the front-end: without the limit, wrong ages would make each insertion walk a list of up to a million batches.
     """
-    cdef ClientBatch *before = front_end.age_tail
+    cdef ClientBatch *before = front_end.outcome.age_tail
     cdef uint32_t steps = 0
-    if before != NULL and front_end.age_head.born_ns > batch.born_ns:
+    if before != NULL and front_end.outcome.age_head.intake.born_ns > batch.intake.born_ns:
         before = NULL
-    while before != NULL and before.born_ns > batch.born_ns:
-        before = before.age_previous
+    while before != NULL and before.intake.born_ns > batch.intake.born_ns:
+        before = before.outcome.age_previous
         steps += 1
-        if steps == AGE_STEPS_MAX and before != NULL and before.born_ns > batch.born_ns:
-            batch.born_ns = before.born_ns
-    batch.age_previous = before
-    batch.age_next = before.age_next if before != NULL else front_end.age_head
+        if steps == AGE_STEPS_MAX and before != NULL and before.intake.born_ns > batch.intake.born_ns:
+            batch.intake.born_ns = before.intake.born_ns
+    batch.outcome.age_previous = before
+    batch.outcome.age_next = before.outcome.age_next if before != NULL else front_end.outcome.age_head
     if before != NULL:
-        before.age_next = batch
+        before.outcome.age_next = batch
     else:
-        front_end.age_head = batch
-        note_deadline(core, front_end, batch.born_ns + front_end.delivery_timeout_ns)
-    if batch.age_next != NULL:
-        batch.age_next.age_previous = batch
+        front_end.outcome.age_head = batch
+        note_deadline(core, front_end, batch.intake.born_ns + front_end.delivery_timeout_ns)
+    if batch.outcome.age_next != NULL:
+        batch.outcome.age_next.outcome.age_previous = batch
     else:
-        front_end.age_tail = batch
+        front_end.outcome.age_tail = batch
 
 
 cdef void age_unlink(FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
     """Take the batch out of the front-end's list of batches whose delivery timeout runs."""
-    if batch.age_previous != NULL:
-        batch.age_previous.age_next = batch.age_next
+    if batch.outcome.age_previous != NULL:
+        batch.outcome.age_previous.outcome.age_next = batch.outcome.age_next
     else:
-        front_end.age_head = batch.age_next
-    if batch.age_next != NULL:
-        batch.age_next.age_previous = batch.age_previous
+        front_end.outcome.age_head = batch.outcome.age_next
+    if batch.outcome.age_next != NULL:
+        batch.outcome.age_next.outcome.age_previous = batch.outcome.age_previous
     else:
-        front_end.age_tail = batch.age_previous
-    batch.age_next = NULL
-    batch.age_previous = NULL
+        front_end.outcome.age_tail = batch.outcome.age_previous
+    batch.outcome.age_next = NULL
+    batch.outcome.age_previous = NULL
 
 
 cdef int _by_age(const void *a, const void *b) noexcept nogil:
-    cdef uint64_t left = (<ClientBatch **>a)[0].born_ns, right = (<ClientBatch **>b)[0].born_ns
+    cdef uint64_t left = (<ClientBatch **>a)[0].intake.born_ns, right = (<ClientBatch **>b)[0].intake.born_ns
     return (left > right) - (left < right)
 
 
@@ -94,17 +94,17 @@ cdef object sort_by_age(Core *core, FrontEnd *front_end):
 
     Raise MemoryError.
     """
-    cdef ClientBatch **batches = <ClientBatch **>calloc(front_end.live + 1, sizeof(ClientBatch *))
-    cdef ClientBatch *batch = front_end.age_head
+    cdef ClientBatch **batches = <ClientBatch **>calloc(front_end.intake.live + 1, sizeof(ClientBatch *))
+    cdef ClientBatch *batch = front_end.outcome.age_head
     cdef uint32_t count = 0, index
     if batches == NULL:
         raise MemoryError
     while batch != NULL:
         batches[count] = batch
         count += 1
-        batch = batch.age_next
+        batch = batch.outcome.age_next
     qsort(batches, count, sizeof(ClientBatch *), _by_age)
-    front_end.age_head = front_end.age_tail = NULL
+    front_end.outcome.age_head = front_end.outcome.age_tail = NULL
     for index in range(count):
         age_append(core, front_end, batches[index])
     free(batches)
@@ -113,7 +113,7 @@ cdef object sort_by_age(Core *core, FrontEnd *front_end):
 cdef void report(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
     """Publish the RESULT of an assigned batch with an error. Its chunks are still in use, so RELEASE follows later."""
     age_unlink(batch.front_end, batch)
-    _note_failure(core, batch, error, batch.count - min(batch.settled, batch.count))
+    _note_failure(core, batch, error, batch.intake.count - min(batch.parts.settled, batch.intake.count))
     _publish_result(core, batch, error, verdict)
 
 
@@ -124,19 +124,19 @@ cdef void report_written(Core *core, WireBatch *wire) noexcept nogil:
     """
     cdef uint32_t row = wire.entry.contributors
     while row != CYP_NONE:
-        if core.contributor_batches[row] != NULL and not core.contributor_batches[row].reported:
+        if core.contributor_batches[row] != NULL and not core.contributor_batches[row].outcome.reported:
             _publish_result(core, core.contributor_batches[row], 0, NULL)
         row = core.contributors[row].next
 
 
 cdef void _publish_result(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
-    cdef WireBatch *wire = batch.wire
+    cdef WireBatch *wire = batch.wire.batch
     cdef WireBatch *following
-    batch.reported = True
+    batch.outcome.reported = True
     _push(core, batch, CYP_OUTCOME_RESULT, -1, -1, error, verdict)
     CRASHPOINT(b"expire.reported")
     # after the outcome: a successor of a sender that was killed in between finds the outcome in the ring
-    if not batch.split:
+    if not batch.parts.split:
         _mark_reported(core, batch, wire)
         return
     wire = next_part(core, batch, NULL)
@@ -155,9 +155,9 @@ cdef void _mark_reported(Core *core, ClientBatch *batch, WireBatch *wire) noexce
 
 cdef WireBatch *next_part(Core *core, ClientBatch *batch, WireBatch *after) noexcept nogil:
     """Return the first unresolved part of a split batch, or the first one after `after`; NULL if there is none."""
-    cdef WireBatch *wire = batch.queue.lane.wire_head if after == NULL else after.next
+    cdef WireBatch *wire = batch.queue.intake.lane.wire.head if after == NULL else after.wire.next
     while wire != NULL and not (wire.partial and core.contributor_batches[wire.entry.contributors] == batch):
-        wire = wire.next
+        wire = wire.wire.next
     return wire
 
 
@@ -192,10 +192,10 @@ cdef void settle_part(
             filled.text = _put_text(core, batch, extent.first, UINT64_MAX, verdict)
         core.contributor_batches[row] = NULL
         row = core.contributors[row].next
-    batch.parts -= 1
-    if batch.parts == 0:
+    batch.parts.pending -= 1
+    if batch.parts.pending == 0:
         end_promise(batch)
-        finish(core, batch, -1, -1, 0 if batch.settled == batch.count else CODE_OUTCOME_UNKNOWN, verdict)
+        finish(core, batch, -1, -1, 0 if batch.parts.settled == batch.intake.count else CODE_OUTCOME_UNKNOWN, verdict)
 
 
 cdef void finish(
@@ -208,14 +208,14 @@ cdef void finish(
     if is_aging(batch):  # with acks=0 the front-end already has a RESULT: a later failure is only counted
         age_unlink(front_end, batch)
         if error:
-            _note_failure(core, batch, error, batch.count - min(batch.settled, batch.count))
-        elif not batch.split:
-            core.totals.records += batch.count
-            core.totals.bytes += batch.bytes
+            _note_failure(core, batch, error, batch.intake.count - min(batch.parts.settled, batch.intake.count))
+        elif not batch.parts.split:
+            core.totals.records += batch.intake.count
+            core.totals.bytes += batch.intake.bytes
     _push(
         core,
         batch,
-        CYP_OUTCOME_RELEASE if batch.reported else CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE,
+        CYP_OUTCOME_RELEASE if batch.outcome.reported else CYP_OUTCOME_RESULT | CYP_OUTCOME_RELEASE,
         base_offset,
         append_time,
         error, verdict,
@@ -224,17 +224,17 @@ cdef void finish(
     if row_is_written(front_end, slot):
         slot_done(&front_end.rows[slot], batch.generation)
     CRASHPOINT(b"complete.slot-done")
-    while batch.chunks:
-        batch.chunks -= 1
+    while batch.intake.chunks:
+        batch.intake.chunks -= 1
         front_end.chunk_held[slot] = 0
         slot = front_end.chunk_next[slot]
-    batch.state = BATCH_NONE
-    batch.wire = NULL
-    batch.split = False
-    front_end.live -= 1
-    front_end.bytes_live -= batch.bytes
-    core.live_batches -= 1
-    if front_end.detached and front_end.live == 0 and not front_end.ending:
+    batch.intake.state = BATCH_NONE
+    batch.wire.batch = NULL
+    batch.parts.split = False
+    front_end.intake.live -= 1
+    front_end.intake.bytes_live -= batch.intake.bytes
+    core.intake.live_batches -= 1
+    if front_end.front_ends.detached and front_end.intake.live == 0 and not front_end.front_ends.ending:
         end_front_end(core, front_end)
 
 
@@ -242,7 +242,7 @@ cdef void announce(Core *core) noexcept nogil:
     """Wake the front-ends that have outcomes of this loop iteration and whose waiters sleep: one write each."""
     cdef FrontEnd *front_end = take_to_announce(core)
     while front_end != NULL:
-        if waiter_needs_wake(&front_end.header.sleeping, &front_end.wake_signalled):
+        if waiter_needs_wake(&front_end.header.sleeping, &front_end.outcome.wake_signalled):
             CRASHPOINT(b"complete.before-wake")
             wake_signal(front_end.wake_fd)
         front_end = take_to_announce(core)
@@ -250,7 +250,7 @@ cdef void announce(Core *core) noexcept nogil:
 
 cdef void _note_published(FrontEnd *front_end, const cyp_outcome *outcome) noexcept nogil:
     """Note an outcome that is published in a takeover: its batch is not restored again, whatever its slot word says."""
-    cdef Published *published = &front_end.published[outcome.slot]
+    cdef Published *published = &front_end.recovery.published[outcome.slot]
     if published.generation != outcome.generation:
         published.generation = outcome.generation
         published.flags = 0
@@ -263,12 +263,12 @@ cdef void _push(
 ) noexcept nogil:
     cdef FrontEnd *front_end = batch.front_end
     cdef cyp_outcome outcome
-    if front_end.detached:
+    if front_end.front_ends.detached:
         return
     outcome.slot = batch.slot
     outcome.generation = batch.generation
     outcome.first = 0
-    outcome.count = batch.count
+    outcome.count = batch.intake.count
     outcome.base_offset = base_offset
     outcome.append_time = append_time
     outcome.error = error
@@ -276,17 +276,17 @@ cdef void _push(
     outcome.cause = _cause(core, batch, error)
     outcome.text = 0
     outcome.extents = 0
-    if error and verdict != NULL and batch.wire == verdict.wire:
-        outcome.text = _put_text(core, batch, 0, front_end.outcome_tail + 1, verdict)
-    if flags & CYP_OUTCOME_RESULT and batch.extents:
-        outcome.extents = batch.extents
-        extents_are_published(batch, front_end.outcome_tail + 1)
-    outcome_put(front_end.outcome_ring, front_end.outcome_mask, front_end.outcome_tail, &outcome)
+    if error and verdict != NULL and batch.wire.batch == verdict.wire:
+        outcome.text = _put_text(core, batch, 0, front_end.outcome.outcome_tail + 1, verdict)
+    if flags & CYP_OUTCOME_RESULT and batch.parts.extents:
+        outcome.extents = batch.parts.extents
+        extents_are_published(batch, front_end.outcome.outcome_tail + 1)
+    outcome_put(front_end.outcome_ring, front_end.outcome_mask, front_end.outcome.outcome_tail, &outcome)
     CRASHPOINT(b"complete.outcome-filled")
-    if front_end.published != NULL:
+    if front_end.recovery.published != NULL:
         _note_published(front_end, &outcome)
-    front_end.outcome_tail += 1
-    outcome_publish(&front_end.outcomes_header.outcome_tail, front_end.outcome_tail)
+    front_end.outcome.outcome_tail += 1
+    outcome_publish(&front_end.outcomes_header.outcome_tail, front_end.outcome.outcome_tail)
     CRASHPOINT(b"complete.outcome-published")
     note_outcomes(core, front_end)
 
@@ -301,16 +301,16 @@ cdef int32_t _cause(Core *core, ClientBatch *batch, int32_t error) noexcept nogi
     cdef Lane *lane
     if error == 0:
         return 0
-    if batch.wire != NULL:
-        cause = batch.wire.entry.cause
-    elif (error == CODE_DELIVERY_TIMEOUT or batch.split) and batch.queue != NULL:
-        lane = batch.queue.lane
-        if core.auth_failed:
+    if batch.wire.batch != NULL:
+        cause = batch.wire.batch.entry.cause
+    elif (error == CODE_DELIVERY_TIMEOUT or batch.parts.split) and batch.queue != NULL:
+        lane = batch.queue.intake.lane
+        if core.loop.auth_failed:
             cause = CODE_AUTHENTICATION_FAILED
-        elif lane.leader == NULL:
+        elif lane.drain.leader == NULL:
             cause = ERROR_LEADER_NOT_AVAILABLE
         else:
-            cause = lane.last_error
+            cause = lane.wire.last_error
     return cause if cause != error else 0
 
 
@@ -325,7 +325,7 @@ cdef uint32_t _put_text(
     only its own texts are spoiled.
     """
     cdef FrontEnd *front_end = batch.front_end
-    cdef uint32_t place = front_end.text_place
+    cdef uint32_t place = front_end.outcome.text_place
     cdef const uint8_t *reason = verdict.text
     cdef uint32_t begin = BROKER_SAYS_BYTES if verdict.by_broker else 0
     cdef uint32_t size = verdict.text_bytes, index
@@ -339,24 +339,24 @@ cdef uint32_t _put_text(
     if size == 0:
         return 0
     size = min(begin + size, <uint32_t>CYP_TEXT_BYTES)
-    if outcomes_taken(&front_end.header.outcome_head) < front_end.text_until[place]:
+    if outcomes_taken(&front_end.header.outcome_head) < front_end.outcome.text_until[place]:
         return 0
     text.bytes = size
     memcpy(text.text, BROKER_SAYS, begin)
     memcpy(text.text + begin, reason, size - begin)
-    front_end.text_until[place] = until
-    front_end.text_place = (place + 1) % <uint32_t>CYP_TEXTS
+    front_end.outcome.text_until[place] = until
+    front_end.outcome.text_place = (place + 1) % <uint32_t>CYP_TEXTS
     return place + 1
 
 
 cdef void _note_failure(Core *core, ClientBatch *batch, int32_t error, uint32_t records) noexcept nogil:
     """Count a failure. The transaction of its front-end fails with it, before the outcome is published."""
-    cdef uint32_t topic = batch.queue.lane.topic.number if batch.queue != NULL else 0xffffffffU
+    cdef uint32_t topic = batch.queue.intake.lane.topic.number if batch.queue != NULL else 0xffffffffU
     if batch.front_end.transaction != NULL:
         fail_transaction(batch.front_end.transaction, error)
     if error != CODE_TRANSACTION_ABORTED:  # the record that is the reason was counted
         note_failure(core, batch.front_end.attach_id, topic, error, records)
-    count_errors(core, batch.front_end, batch.queue.lane.topic if batch.queue != NULL else NULL, records)
+    count_errors(core, batch.front_end, batch.queue.intake.lane.topic if batch.queue != NULL else NULL, records)
 
 
 cdef void note_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t error, uint64_t records) noexcept nogil:
@@ -364,18 +364,18 @@ cdef void note_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t e
     cdef uint32_t index
     cdef Failure *failure
     core.totals.errors += records
-    for index in range(core.failure_count):
-        failure = &core.failures[index]
+    for index in range(core.outcome.failure_count):
+        failure = &core.outcome.failures[index]
         if failure.attach_id == attach_id and failure.topic == topic and failure.error == error:
             failure.records += records
             return
-    if core.failure_count == FAILURES_MAX:
+    if core.outcome.failure_count == FAILURES_MAX:
         # the table is full: the total stays right, but these records are counted under the error of the last row
-        core.failures[FAILURES_MAX - 1].records += records
+        core.outcome.failures[FAILURES_MAX - 1].records += records
         return
-    failure = &core.failures[core.failure_count]
+    failure = &core.outcome.failures[core.outcome.failure_count]
     failure.attach_id = attach_id
     failure.topic = topic
     failure.error = error
     failure.records = records
-    core.failure_count += 1
+    core.outcome.failure_count += 1

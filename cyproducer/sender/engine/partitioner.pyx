@@ -27,10 +27,10 @@ cdef enum:
 
 cdef inline uint64_t _random(Core *core) noexcept nogil:
     """Return a pseudo-random number (xorshift64), which is good enough to draw a partition."""
-    core.random ^= core.random << 13
-    core.random ^= core.random >> 7
-    core.random ^= core.random << 17
-    return core.random
+    core.loop.random ^= core.loop.random << 13
+    core.loop.random ^= core.loop.random >> 7
+    core.loop.random ^= core.loop.random << 17
+    return core.loop.random
 
 
 # Which partitions of a topic may be drawn, and how likely each of them is.
@@ -42,7 +42,7 @@ ctypedef struct Draw:
 
 
 cdef inline uint32_t _load(Lane *lane) noexcept nogil:
-    return lane.unresolved + lane.ready
+    return lane.wire.unresolved + lane.intake.ready
 
 
 # ---------------------------------------------------------------- the sticky partition
@@ -57,22 +57,22 @@ cdef void choose_sticky(Core *core, Topic *topic) noexcept nogil:
     cdef uint32_t number
     cdef uint64_t total = 0, drawn, weight
     draw.stuck_too = not draw.any_answers
-    if topic.partition_count <= 0:
+    if topic.topics.partition_count <= 0:
         return
-    for number in range(<uint32_t>topic.partition_count):
-        total += _weight(core, topic.partitions[number], &draw)
-    topic.sticky = <int32_t>(_random(core) % <uint64_t>topic.partition_count)
+    for number in range(<uint32_t>topic.topics.partition_count):
+        total += _weight(core, topic.topics.partitions[number], &draw)
+    topic.partitioner.sticky = <int32_t>(_random(core) % <uint64_t>topic.topics.partition_count)
     if total:
         drawn = _random(core) % total
-        for number in range(<uint32_t>topic.partition_count):
-            weight = _weight(core, topic.partitions[number], &draw)
+        for number in range(<uint32_t>topic.topics.partition_count):
+            weight = _weight(core, topic.topics.partitions[number], &draw)
             if drawn < weight:
-                topic.sticky = <int32_t>number
+                topic.partitioner.sticky = <int32_t>number
                 break
             drawn -= weight
-    topic.sticky_bytes = 0
-    topic.sticky_ns = core.now
-    store_relaxed_i32(&core.sticky[topic.number], topic.sticky)
+    topic.partitioner.sticky_bytes = 0
+    topic.partitioner.sticky_ns = core.loop.now
+    store_relaxed_i32(&core.sticky[topic.number], topic.partitioner.sticky)
 
 
 cdef Draw _draw(Core *core, Topic *topic) noexcept nogil:
@@ -82,22 +82,22 @@ cdef Draw _draw(Core *core, Topic *topic) noexcept nogil:
     cdef Lane *lane
     draw.longest = 0
     draw.any_answers = draw.rack_only = draw.stuck_too = False
-    for number in range(topic.partition_count):
-        lane = topic.partitions[number]
-        if lane.leader == NULL or _is_stuck(core, lane.leader):
+    for number in range(topic.topics.partition_count):
+        lane = topic.topics.partitions[number]
+        if lane.drain.leader == NULL or _is_stuck(core, lane.drain.leader):
             continue
         draw.any_answers = True
         draw.longest = max(draw.longest, _load(lane))
-        draw.rack_only = draw.rack_only or core.rack_aware and first_connection(lane.leader).in_rack
+        draw.rack_only = draw.rack_only or core.rack_aware and first_connection(lane.drain.leader).loop.in_rack
     return draw
 
 
 cdef inline uint64_t _weight(Core *core, Lane *lane, const Draw *draw) noexcept nogil:
     """Return 1 for the longest queue, and more for shorter ones; 0 if the partition must not be drawn."""
     cdef uint32_t load = _load(lane)
-    if lane.leader == NULL or (not draw.stuck_too and _is_stuck(core, lane.leader)):
+    if lane.drain.leader == NULL or (not draw.stuck_too and _is_stuck(core, lane.drain.leader)):
         return 0
-    if draw.rack_only and not first_connection(lane.leader).in_rack:
+    if draw.rack_only and not first_connection(lane.drain.leader).loop.in_rack:
         return 0
     return draw.longest + 1 - load if load <= draw.longest else 1
 
@@ -109,9 +109,9 @@ cdef bint _is_stuck(Core *core, const Node *node) noexcept nogil:
     """
     cdef const Request *request = oldest_request(node)
     cdef uint64_t timeout = _stuck_timeout(core, node)
-    if node.state != CONNECTION_READY or node.muted_until_ns > core.now + timeout:
-        return node.ready_count > 0 or node.backing_off.length > 0
-    return request != NULL and max(request.sent_ns, node.answered_ns) + timeout <= core.now
+    if node.connection.state != CONNECTION_READY or node.connection.muted_until_ns > core.loop.now + timeout:
+        return node.drain.ready_count > 0 or node.drain.backing_off.length > 0
+    return request != NULL and max(request.connection.sent_ns, node.connection.answered_ns) + timeout <= core.loop.now
 
 
 cdef inline uint64_t _stuck_timeout(Core *core, const Node *node) noexcept nogil:
@@ -122,9 +122,9 @@ cdef inline uint64_t _stuck_timeout(Core *core, const Node *node) noexcept nogil
     """
     if core.stuck_ns:
         return core.stuck_ns
-    if node.idle_time_ns == 0:
+    if node.connection.window.idle_time_ns == 0:
         return STUCK_MAX_NS
-    return min(max(10 * node.idle_time_ns, <uint64_t>STUCK_MIN_NS), <uint64_t>STUCK_MAX_NS)
+    return min(max(10 * node.connection.window.idle_time_ns, <uint64_t>STUCK_MIN_NS), <uint64_t>STUCK_MAX_NS)
 
 
 cdef void leave_stuck(Core *core) noexcept nogil:
@@ -136,20 +136,20 @@ cdef void leave_stuck(Core *core) noexcept nogil:
     cdef bint any_stuck = False, stuck, changed = False
     cdef Topic *topic
     cdef Node *leader
-    if core.now - core.sticky_checked_ns < CHECK_NS:
+    if core.loop.now - core.partitioner.sticky_checked_ns < CHECK_NS:
         return
-    core.sticky_checked_ns = core.now
-    for index in range(core.node_count):
-        stuck = _is_stuck(core, core.nodes[index])
-        changed = changed or stuck != core.nodes[index].stuck
-        core.nodes[index].stuck = stuck
+    core.partitioner.sticky_checked_ns = core.loop.now
+    for index in range(core.connection.node_count):
+        stuck = _is_stuck(core, core.connection.nodes[index])
+        changed = changed or stuck != core.connection.nodes[index].partitioner.stuck
+        core.connection.nodes[index].partitioner.stuck = stuck
         any_stuck = any_stuck or stuck
-    for index in range(core.topic_count if any_stuck or changed else 0):
-        topic = core.topics[index]
+    for index in range(core.topics.count if any_stuck or changed else 0):
+        topic = core.topics.table[index]
         if changed:
             note_load(core, topic)
-        if any_stuck and 0 <= topic.sticky < topic.partition_count:
-            leader = topic.partitions[topic.sticky].leader
+        if any_stuck and 0 <= topic.partitioner.sticky < topic.topics.partition_count:
+            leader = topic.topics.partitions[topic.partitioner.sticky].drain.leader
             if leader != NULL and _is_stuck(core, leader) and _draw(core, topic).any_answers:
                 choose_sticky(core, topic)
 
@@ -164,11 +164,11 @@ cdef void note_drained(Core *core, const WireBatch *wire) noexcept nogil:
     cdef uint64_t quantum = STICKY_BYTES
     note_use(core, topic)
     note_load(core, topic)
-    if lane.number == topic.sticky:
-        if wire.flow != NULL and wire.flow.front_end != NULL:
-            quantum = wire.flow.front_end.sticky_bytes
-        topic.sticky_bytes += wire.entry.length
-        if topic.sticky_bytes >= quantum or core.now - topic.sticky_ns >= STICKY_NS:
+    if lane.number == topic.partitioner.sticky:
+        if wire.drain.flow != NULL and wire.drain.flow.front_end != NULL:
+            quantum = wire.drain.flow.front_end.sticky_bytes
+        topic.partitioner.sticky_bytes += wire.entry.length
+        if topic.partitioner.sticky_bytes >= quantum or core.loop.now - topic.partitioner.sticky_ns >= STICKY_NS:
             choose_sticky(core, topic)
 
 
@@ -177,15 +177,15 @@ cdef void note_drained(Core *core, const WireBatch *wire) noexcept nogil:
 
 cdef void note_load(Core *core, Topic *topic) noexcept nogil:
     """Note that queues or leaders of the topic's partitions have changed, so its shares must be published."""
-    if topic.shares_due or topic.partition_count < 2:
+    if topic.partitioner.shares_due or topic.topics.partition_count < 2:
         return
-    topic.shares_due = True
-    topic.next_shares_due = NULL
-    if core.shares_due_tail == NULL:
-        core.shares_due = topic
+    topic.partitioner.shares_due = True
+    topic.partitioner.next_shares_due = NULL
+    if core.partitioner.shares_due_tail == NULL:
+        core.partitioner.shares_due = topic
     else:
-        core.shares_due_tail.next_shares_due = topic
-    core.shares_due_tail = topic
+        core.partitioner.shares_due_tail.partitioner.next_shares_due = topic
+    core.partitioner.shares_due_tail = topic
 
 
 cdef void publish_shares(Core *core) noexcept nogil:
@@ -193,19 +193,19 @@ cdef void publish_shares(Core *core) noexcept nogil:
 
     No timer is set for this: without activity no front-end draws a partition.
     """
-    cdef Topic *last = core.shares_due_tail
+    cdef Topic *last = core.partitioner.shares_due_tail
     cdef Topic *topic = NULL
     cdef int64_t room = SHARES_PARTITIONS
-    if last == NULL or core.now - core.shares_published_ns < SHARES_NS:
+    if last == NULL or core.loop.now - core.partitioner.shares_published_ns < SHARES_NS:
         return
-    core.shares_published_ns = core.now
+    core.partitioner.shares_published_ns = core.loop.now
     while topic != last and room > 0:
-        topic = core.shares_due
-        core.shares_due = topic.next_shares_due
-        if core.shares_due == NULL:
-            core.shares_due_tail = NULL
-        topic.shares_due = False
-        room -= topic.partition_count
+        topic = core.partitioner.shares_due
+        core.partitioner.shares_due = topic.partitioner.next_shares_due
+        if core.partitioner.shares_due == NULL:
+            core.partitioner.shares_due_tail = NULL
+        topic.partitioner.shares_due = False
+        room -= topic.topics.partition_count
         if not _publish_topic(core, topic):
             note_load(core, topic)
 
@@ -219,11 +219,11 @@ cdef bint _publish_topic(Core *core, Topic *topic) noexcept nogil:
     cdef uint8_t share
     cdef uint64_t weight
     cdef bint even = True
-    if count > <uint32_t>topic.partition_count:
-        count = <uint32_t>topic.partition_count
+    if count > <uint32_t>topic.topics.partition_count:
+        count = <uint32_t>topic.topics.partition_count
     for number in range(count):
         share = CYP_SHARE_AVOID
-        weight = _weight(core, topic.partitions[number], &draw)
+        weight = _weight(core, topic.topics.partitions[number], &draw)
         if weight:
             weight = weight * (CYP_SHARE_FULL - CYP_SHARE_AVOID) // (draw.longest + 1)
             share = <uint8_t>(CYP_SHARE_AVOID + (weight if weight else 1))

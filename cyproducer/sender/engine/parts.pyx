@@ -32,54 +32,54 @@ parts of a partition are sent one at a time, so few of them are in this memory.
 cdef bint promise_extents(ClientBatch *batch, uint32_t count) noexcept nogil:
     """Promise `count` more rows to the batch. Return False if that many are not free."""
     cdef FrontEnd *front_end = batch.front_end
-    if front_end.detached:
+    if front_end.front_ends.detached:
         return True  # it gets no outcomes
-    if front_end.extent_until == NULL and not _allocate(front_end):
+    if front_end.parts.extent_until == NULL and not _allocate(front_end):
         return False
-    if front_end.free_extent_count < front_end.extents_promised + count:
+    if front_end.parts.free_extent_count < front_end.parts.extents_promised + count:
         _reclaim(front_end)
-    if front_end.free_extent_count < front_end.extents_promised + count:
+    if front_end.parts.free_extent_count < front_end.parts.extents_promised + count:
         return False
-    batch.promised += count
-    front_end.extents_promised += count
+    batch.parts.promised += count
+    front_end.parts.extents_promised += count
     return True
 
 
 cdef bint _allocate(FrontEnd *front_end) noexcept nogil:
     """Allocate the private tables for the rows, all of them free. Return False without memory."""
     cdef uint32_t index
-    front_end.extent_until = <uint64_t *>calloc(CYP_EXTENTS_MAX, sizeof(uint64_t))
-    front_end.free_extents = <uint32_t *>malloc(CYP_EXTENTS_MAX * sizeof(uint32_t))
-    if front_end.extent_until == NULL or front_end.free_extents == NULL:
-        free(front_end.extent_until)
-        free(front_end.free_extents)
-        front_end.extent_until = NULL
-        front_end.free_extents = NULL
+    front_end.parts.extent_until = <uint64_t *>calloc(CYP_EXTENTS_MAX, sizeof(uint64_t))
+    front_end.parts.free_extents = <uint32_t *>malloc(CYP_EXTENTS_MAX * sizeof(uint32_t))
+    if front_end.parts.extent_until == NULL or front_end.parts.free_extents == NULL:
+        free(front_end.parts.extent_until)
+        free(front_end.parts.free_extents)
+        front_end.parts.extent_until = NULL
+        front_end.parts.free_extents = NULL
         return False
     for index in range(CYP_EXTENTS_MAX):
-        front_end.free_extents[index] = CYP_EXTENTS_MAX - 1 - index
-    front_end.free_extent_count = CYP_EXTENTS_MAX
+        front_end.parts.free_extents[index] = CYP_EXTENTS_MAX - 1 - index
+    front_end.parts.free_extent_count = CYP_EXTENTS_MAX
     return True
 
 
 cdef void _reclaim(FrontEnd *front_end) noexcept nogil:
     """Free the rows that the front-end has read. If it says so wrongly, only its own results are spoiled."""
-    cdef uint64_t head = min(outcomes_taken(&front_end.header.outcome_head), front_end.outcome_tail)
+    cdef uint64_t head = min(outcomes_taken(&front_end.header.outcome_head), front_end.outcome.outcome_tail)
     cdef uint32_t index
     for index in range(front_end.outcomes_header.extents_used):
-        if front_end.extent_until[index] and front_end.extent_until[index] <= head:
+        if front_end.parts.extent_until[index] and front_end.parts.extent_until[index] <= head:
             extent_free(&front_end.extents[index])
-            front_end.extent_until[index] = 0
-            front_end.free_extents[front_end.free_extent_count] = index
-            front_end.free_extent_count += 1
+            front_end.parts.extent_until[index] = 0
+            front_end.parts.free_extents[front_end.parts.free_extent_count] = index
+            front_end.parts.free_extent_count += 1
 
 
 cdef uint32_t extents_in_use(FrontEnd *front_end) noexcept nogil:
     """Return how many rows have a result that the front-end has not taken, or are promised."""
-    if front_end.extent_until == NULL or front_end.detached:
+    if front_end.parts.extent_until == NULL or front_end.front_ends.detached:
         return 0
     _reclaim(front_end)
-    return CYP_EXTENTS_MAX - front_end.free_extent_count + front_end.extents_promised
+    return CYP_EXTENTS_MAX - front_end.parts.free_extent_count + front_end.parts.extents_promised
 
 
 cdef bint _continues(const cyp_extent *row, const cyp_extent *filled) noexcept nogil:
@@ -93,7 +93,7 @@ cdef bint _continues(const cyp_extent *row, const cyp_extent *filled) noexcept n
 
 cdef bint is_covered(ClientBatch *batch, uint32_t first, uint32_t count) noexcept nogil:
     """Return whether a row of the batch has these records: the sender was killed after it had filled that row."""
-    cdef uint32_t at = batch.extents
+    cdef uint32_t at = batch.parts.extents
     cdef const cyp_extent *row
     while at:
         row = &batch.front_end.extents[at - 1]
@@ -112,55 +112,55 @@ cdef cyp_extent *fill_extent(ClientBatch *batch, const cyp_extent *filled) noexc
     cdef cyp_extent *row
     cdef cyp_extent linked
     cdef uint32_t index
-    if front_end.published != NULL and is_covered(batch, filled.first, filled.count):
+    if front_end.recovery.published != NULL and is_covered(batch, filled.first, filled.count):
         return NULL
-    if front_end.detached or batch.reported:
-        batch.settled += filled.count
+    if front_end.front_ends.detached or batch.outcome.reported:
+        batch.parts.settled += filled.count
         return NULL
-    if batch.promised == 0:
+    if batch.parts.promised == 0:
         return NULL  # only if a front-end has changed its batch before a takeover; the records end as unknown
-    batch.settled += filled.count
-    batch.promised -= 1
-    front_end.extents_promised -= 1
-    if batch.extents:
-        row = &front_end.extents[batch.extents - 1]
+    batch.parts.settled += filled.count
+    batch.parts.promised -= 1
+    front_end.parts.extents_promised -= 1
+    if batch.parts.extents:
+        row = &front_end.extents[batch.parts.extents - 1]
         if _continues(row, filled):
             extent_lengthen(row, row.count + filled.count)
             CRASHPOINT(b"extent.lengthened")
             return NULL
-    front_end.free_extent_count -= 1
-    index = front_end.free_extents[front_end.free_extent_count]
+    front_end.parts.free_extent_count -= 1
+    index = front_end.parts.free_extents[front_end.parts.free_extent_count]
     if index >= front_end.outcomes_header.extents_used:
         store_release32(&front_end.outcomes_header.extents_used, index + 1)  # before the row: a successor looks for it
     linked = filled[0]
     linked.slot = batch.slot
     linked.generation = batch.generation
-    linked.next = batch.extents
-    front_end.extent_until[index] = UINT64_MAX
+    linked.next = batch.parts.extents
+    front_end.parts.extent_until[index] = UINT64_MAX
     extent_fill(&front_end.extents[index], &linked)
     CRASHPOINT(b"extent.filled")
-    batch.extents = index + 1
+    batch.parts.extents = index + 1
     return &front_end.extents[index]
 
 
 cdef void extents_are_published(ClientBatch *batch, uint64_t position) noexcept nogil:
     """Note that the outcome before `position` leads to the batch's rows: then they and their texts become free."""
     cdef FrontEnd *front_end = batch.front_end
-    cdef uint32_t at = batch.extents
+    cdef uint32_t at = batch.parts.extents
     cdef cyp_extent *row
     while at:
         row = &front_end.extents[at - 1]
-        front_end.extent_until[at - 1] = position
+        front_end.parts.extent_until[at - 1] = position
         if row.text:
-            front_end.text_until[row.text - 1] = position
+            front_end.outcome.text_until[row.text - 1] = position
         at = row.next
-    batch.extents = 0
+    batch.parts.extents = 0
 
 
 cdef void end_promise(ClientBatch *batch) noexcept nogil:
     """Take back the rows that were promised to the batch and not filled."""
-    batch.front_end.extents_promised -= batch.promised
-    batch.promised = 0
+    batch.front_end.parts.extents_promised -= batch.parts.promised
+    batch.parts.promised = 0
 
 
 # ---------------------------------------------------------------- takeover
@@ -173,15 +173,15 @@ cdef object restore_extents(FrontEnd *front_end):
         return
     if not _allocate(front_end):
         raise MemoryError
-    front_end.free_extent_count = 0
+    front_end.parts.free_extent_count = 0
     for index in range(CYP_EXTENTS_MAX - 1, -1, -1):
         if index < used and front_end.extents[index].state == CYP_EXTENT_FILLED:
-            front_end.extent_until[index] = UINT64_MAX
+            front_end.parts.extent_until[index] = UINT64_MAX
             if 0 < front_end.extents[index].text <= CYP_TEXTS:
-                front_end.text_until[front_end.extents[index].text - 1] = UINT64_MAX
+                front_end.outcome.text_until[front_end.extents[index].text - 1] = UINT64_MAX
         else:
-            front_end.free_extents[front_end.free_extent_count] = index
-            front_end.free_extent_count += 1
+            front_end.parts.free_extents[front_end.parts.free_extent_count] = index
+            front_end.parts.free_extent_count += 1
 
 
 cdef void find_extents(ClientBatch *batch) noexcept nogil:
@@ -189,14 +189,14 @@ cdef void find_extents(ClientBatch *batch) noexcept nogil:
     cdef FrontEnd *front_end = batch.front_end
     cdef cyp_extent *row
     cdef uint32_t index
-    if front_end.extent_until == NULL:
+    if front_end.parts.extent_until == NULL:
         return
     for index in range(front_end.outcomes_header.extents_used):
         row = &front_end.extents[index]
-        if front_end.extent_until[index] and row.slot == batch.slot and row.generation == batch.generation:
-            row.next = batch.extents
-            batch.extents = index + 1
-            batch.settled += row.count
+        if front_end.parts.extent_until[index] and row.slot == batch.slot and row.generation == batch.generation:
+            row.next = batch.parts.extents
+            batch.parts.extents = index + 1
+            batch.parts.settled += row.count
 
 
 cdef void settle_extents(FrontEnd *front_end) noexcept nogil:
@@ -204,17 +204,17 @@ cdef void settle_extents(FrontEnd *front_end) noexcept nogil:
     cdef uint32_t index
     cdef cyp_extent *row
     cdef ClientBatch *batch
-    if front_end.extent_until == NULL:
+    if front_end.parts.extent_until == NULL:
         return
     for index in range(front_end.outcomes_header.extents_used):
         row = &front_end.extents[index]
-        if front_end.extent_until[index] == 0 or row.slot >= front_end.slot_count:
+        if front_end.parts.extent_until[index] == 0 or row.slot >= front_end.slot_count:
             continue
         batch = &front_end.batches[row.slot]
-        if not batch.split or batch.reported or batch.generation != row.generation:
-            front_end.extent_until[index] = max(front_end.outcome_tail, <uint64_t>1)
+        if not batch.parts.split or batch.outcome.reported or batch.generation != row.generation:
+            front_end.parts.extent_until[index] = max(front_end.outcome.outcome_tail, <uint64_t>1)
             if 0 < row.text <= CYP_TEXTS:
-                front_end.text_until[row.text - 1] = front_end.outcome_tail
+                front_end.outcome.text_until[row.text - 1] = front_end.outcome.outcome_tail
 
 
 # ------------------------------------------------------------ parts
@@ -243,15 +243,18 @@ ctypedef struct RecordWalk:
 
 cdef bint may_divide(Core *core, WireBatch *wire) noexcept nogil:
     """Return whether the wire batch has several records of one batch, and is in no log."""
-    cdef ClientBatch *batch = core.contributor_batches[wire.entry.contributors] if wire.body == NULL else NULL
-    return batch != NULL and not batch.reported and not wire.unsure and wire.acks != 0 and wire.entry.count > 1
+    cdef ClientBatch *batch = core.contributor_batches[wire.entry.contributors] if wire.wire.body == NULL else NULL
+    return (
+        batch != NULL and not batch.outcome.reported and not wire.idempotence.unsure and wire.acks != 0
+        and wire.entry.count > 1
+    )
 
 
 # ---------------------------------------------------------------- records
 
 
 cdef PartCode encode_part(Core *core, WireBatch *wire) noexcept nogil:
-    """Encode the records of a wire batch with one contributing batch into wire.copy, with offset deltas from 0 on.
+    """Encode the records of a wire batch with one contributing batch into wire.wire.copy, with offset deltas from 0 on.
 
     Return PART_DONE, PART_NO_ROOM or PART_MALFORMED.
     """
@@ -264,15 +267,15 @@ cdef PartCode encode_part(Core *core, WireBatch *wire) noexcept nogil:
     cdef uint8_t *copy = <uint8_t *>malloc(entry.length)
     if copy == NULL:
         return PART_NO_ROOM
-    free(wire.copy)
-    wire.copy = copy
+    free(wire.wire.copy)
+    wire.wire.copy = copy
     _walk_from(batch, &walk)
     touch(core, batch.front_end, batch.slot)
     while row != CYP_NONE:
         start = core.contributors[row].start
         left = core.contributors[row].count
         while left:
-            written = _encode_piece(&walk, start, left, first, wire.copy + at, entry.length - at, &delta, &taken)
+            written = _encode_piece(&walk, start, left, first, wire.wire.copy + at, entry.length - at, &delta, &taken)
             if written < 0:
                 return PART_MALFORMED
             at += <uint64_t>written
@@ -349,7 +352,7 @@ cdef WireBatch *_new_part(Core *core, WireBatch *wire, ClientBatch *batch) noexc
     entry.producer_id = whole.producer_id
     entry.producer_epoch = whole.producer_epoch
     entry.base_sequence = whole.base_sequence
-    entry.base_timestamp = whole.base_timestamp if wire.body == NULL else batch.base_timestamp
+    entry.base_timestamp = whole.base_timestamp if wire.wire.body == NULL else batch.intake.base_timestamp
     entry.max_timestamp = entry.base_timestamp
     entry.created_ns = whole.created_ns
     entry.length = 0
@@ -360,15 +363,15 @@ cdef WireBatch *_new_part(Core *core, WireBatch *wire, ClientBatch *batch) noexc
     entry.contributors = CYP_NONE
     entry.body = CYP_NONE
     # after the fragments of the smaller batch that replaces a merged one
-    entry.order = whole.order + (<uint32_t>MERGE_MAX if wire.body != NULL else 0)
+    entry.order = whole.order + (<uint32_t>MERGE_MAX if wire.wire.body != NULL else 0)
     entry.parent = wire.index
     part = init_wire(core, index, wire.lane)
     part.idempotent = wire.idempotent
-    part.retried = wire.retried
-    part.codec = batch.front_end.codec
+    part.wire.retried = wire.wire.retried
+    part.compression.codec = batch.front_end.codec
     part.level = batch.front_end.level
-    part.unreported = 1
-    part.retries = wire.retries
+    part.refusal.unreported = 1
+    part.wire.retries = wire.wire.retries
     return part
 
 
@@ -397,8 +400,8 @@ cdef void _add_part_records(
             core.contributors[last].count += taken
             part.entry.count += taken
             continue
-        core.free_contributor_count -= 1
-        new = core.free_contributors[core.free_contributor_count]
+        core.wire.free_contributor_count -= 1
+        new = core.wire.free_contributors[core.wire.free_contributor_count]
         added = &core.contributors[new]
         added.attach_id = source.attach_id
         added.slot = source.slot
@@ -414,7 +417,7 @@ cdef void _add_part_records(
         else:
             core.contributors[last].next = new
         last = new
-        part.contributor_count += 1
+        part.wire.contributor_count += 1
         part.entry.count += taken
 
 
@@ -436,18 +439,18 @@ cdef void _enter_parts(Core *core, WireBatch *wire, ClientBatch *batch, uint32_t
         if core.contributor_batches[row] == batch:
             core.contributor_batches[row] = NULL
         row = core.contributors[row].next
-    batch.parts += parts - (1 if wire.partial else 0)
-    batch.split = True
-    batch.to_withdraw = False
-    batch.wire = NULL
+    batch.parts.pending += parts - (1 if wire.partial else 0)
+    batch.parts.split = True
+    batch.refusal.to_withdraw = False
+    batch.wire.batch = NULL
 
 
 cdef void begin_parts(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:
     """Let the prepared parts of a SPLIT wire batch begin: those that the broker has refused end at once."""
-    cdef WireBatch *part = wire.previous
+    cdef WireBatch *part = wire.wire.previous
     cdef WireBatch *before
     while part != NULL and part.entry.state == CYP_ENTRY_PREPARED and part.entry.parent == wire.index:
-        before = part.previous
+        before = part.wire.previous
         if part.entry.flags & CYP_ENTRY_REFUSED:
             entry_resolve(part.entry, part.entry.error, -1, -1)
             CRASHPOINT(b"parts.refused")
@@ -482,39 +485,41 @@ cdef void note_too_large(Core *core, WireBatch *wire) noexcept nogil:
     batch says nothing about other batches.
     """
     cdef Topic *topic = wire.lane.topic
-    if wire.packed != NULL:
+    if wire.compression.packed != NULL:
         return
-    topic.too_large = min(topic.too_large, _size(wire)) if topic.too_large else _size(wire)
-    topic.too_large_ns = core.now
-    if topic.accepted >= topic.too_large:
-        topic.accepted = 0
+    topic.parts.too_large = min(topic.parts.too_large, _size(wire)) if topic.parts.too_large else _size(wire)
+    topic.parts.too_large_ns = core.loop.now
+    if topic.parts.accepted >= topic.parts.too_large:
+        topic.parts.accepted = 0
 
 
 cdef void note_accepted(WireBatch *wire) noexcept nogil:
     """Note that the topic accepts batches of this size, if it is not compressed."""
     cdef Topic *topic = wire.lane.topic
-    if wire.packed != NULL:
+    if wire.compression.packed != NULL:
         return
-    topic.accepted = max(topic.accepted, _size(wire))
-    if topic.accepted >= topic.too_large:
-        topic.too_large = 0
+    topic.parts.accepted = max(topic.parts.accepted, _size(wire))
+    if topic.parts.accepted >= topic.parts.too_large:
+        topic.parts.too_large = 0
 
 
 cdef bint exceeds_limit(Core *core, WireBatch *wire) noexcept nogil:
     """Return whether a stamped wire batch that was never sent should be split, since the topic refuses its size."""
     cdef Topic *topic = wire.lane.topic
-    if topic.too_large == 0 or wire.packed != NULL or _size(wire) < topic.too_large:
+    if topic.parts.too_large == 0 or wire.compression.packed != NULL or _size(wire) < topic.parts.too_large:
         return False
-    if core.now - topic.too_large_ns > <uint64_t>LIMIT_SECONDS * 1000000000:
-        topic.too_large = 0
+    if core.loop.now - topic.parts.too_large_ns > <uint64_t>LIMIT_SECONDS * 1000000000:
+        topic.parts.too_large = 0
         return False
-    return wire.entry.attempts == 0 and not wire.lane.bumping and may_divide(core, wire)
+    return wire.entry.attempts == 0 and not wire.lane.idempotence.bumping and may_divide(core, wire)
 
 
 cdef uint32_t _target(const WireBatch *wire) noexcept nogil:
     """Return how many bytes of records a part should have: of a compressed batch, about half of the records."""
     cdef const Topic *topic = wire.lane.topic
-    cdef uint64_t size = max(topic.too_large // 2, topic.accepted) if wire.packed == NULL else _size(wire) // 2
+    cdef uint64_t size = (
+        max(topic.parts.too_large // 2, topic.parts.accepted) if wire.compression.packed == NULL else _size(wire) // 2
+    )
     if size <= BATCH_HEADER_BYTES:
         return 1
     size = (size - BATCH_HEADER_BYTES) * wire.entry.length // wire_bytes(wire)
@@ -523,8 +528,8 @@ cdef uint32_t _target(const WireBatch *wire) noexcept nogil:
 
 cdef uint32_t _measure(WireBatch *wire, uint32_t most, uint32_t *counts, uint32_t *sizes) noexcept nogil:
     """Set the number and the bytes of the records of each part, of which there are at most `most`. Return how many."""
-    cdef const uint8_t *at = wire.copy
-    cdef const uint8_t *end = wire.copy + wire.entry.length
+    cdef const uint8_t *at = wire.wire.copy
+    cdef const uint8_t *end = wire.wire.copy + wire.entry.length
     cdef const uint8_t *following
     cdef uint32_t parts = 0, target = _target(wire)
     while at < end:
@@ -553,7 +558,11 @@ cdef PartCode divide_by_size(Core *core, WireBatch *wire, const Verdict *verdict
     if room >= 2:
         parts = _measure(wire, room, counts, sizes)
     # parts that begin in the middle of a range need a contributor more than the wire batch has
-    if parts < 2 or core.free_contributor_count - (core.free_wire_count - parts) < parts + wire.contributor_count - 1:
+    if (
+        parts < 2
+        or core.wire.free_contributor_count - (core.wire.free_wire_count - parts) < parts + wire.wire.contributor_count
+        - 1
+    ):
         return PART_NO_ROOM
     if not promise_extents(batch, parts - (1 if wire.partial else 0)):
         return PART_REFUSED
@@ -584,8 +593,8 @@ cdef bint prepare_named(
     `error`.
     """
     cdef ClientBatch *batch = core.contributor_batches[row]
-    cdef uint32_t low = 0 if wire.body == NULL else core.contributors[row].first
-    cdef uint32_t high = wire.entry.count if wire.body == NULL else low + core.contributors[row].count
+    cdef uint32_t low = 0 if wire.wire.body == NULL else core.contributors[row].first
+    cdef uint32_t high = wire.entry.count if wire.wire.body == NULL else low + core.contributors[row].count
     return _prepare_named(core, wire, batch, low, high, begin, error, verdict)
 
 
@@ -610,13 +619,13 @@ cdef bint _prepare_named(
         verdict.named[index].start = _start_of(core, wire, verdict.named[index].record)
     if high - low == 1:
         return False
-    rows = 2 * (end - begin) + 1 + (wire.contributor_count if wire.partial else 1)
+    rows = 2 * (end - begin) + 1 + (wire.wire.contributor_count if wire.partial else 1)
     if begin == end or split_room(core, batch) < 2 or range_room(core, batch, 2) < rows \
             or not promise_extents(batch, rows):
         return False
     if high - low > end - begin:
         rest = _new_part(core, wire, batch)
-        rest.retried = True
+        rest.wire.retried = True
         if wire.idempotent:
             rest.entry.base_sequence += place
         record = low
@@ -624,8 +633,8 @@ cdef bint _prepare_named(
             _add_part_records(core, rest, wire, record, verdict.named[index].record - record, False)
             record = verdict.named[index].record + 1
         _add_part_records(core, rest, wire, record, high - record, False)
-        _prepare_part(core, rest, wire, batch, wire.entry.length if wire.body == NULL else batch.bytes)
-        if wire.state == WIRE_IN_FLIGHT:
+        _prepare_part(core, rest, wire, batch, wire.entry.length if wire.wire.body == NULL else batch.intake.bytes)
+        if wire.wire.state == WIRE_IN_FLIGHT:
             count_retry(core, rest)
     named = _new_part(core, wire, batch)
     named.entry.flags = CYP_ENTRY_PARTIAL | CYP_ENTRY_REFUSED

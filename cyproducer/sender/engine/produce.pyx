@@ -118,8 +118,8 @@ cdef inline void skip_tags(Cursor *cursor) noexcept nogil:
 
 
 cdef inline int32_t next_correlation_id(Node *node) noexcept nogil:
-    cdef int32_t correlation_id = node.next_correlation_id
-    node.next_correlation_id = (correlation_id + 1) & 0x7fffffff
+    cdef int32_t correlation_id = node.produce.next_correlation_id
+    node.produce.next_correlation_id = (correlation_id + 1) & 0x7fffffff
     return correlation_id
 
 
@@ -165,81 +165,81 @@ cdef Request *new_request(
     Core *core, uint32_t byte_capacity, uint32_t iov_capacity, uint32_t wire_capacity
 ) noexcept nogil:
     """Return an empty request with these capacities; NULL without memory."""
-    cdef Request *request = core.spare_requests
+    cdef Request *request = core.produce.spare_requests
     cdef void *grown
     if request != NULL:
-        core.spare_requests = request.next
-        core.spare_count -= 1
+        core.produce.spare_requests = request.connection.next
+        core.produce.spare_count -= 1
     else:
         request = <Request *>calloc(1, sizeof(Request))
         if request == NULL:
             return NULL
-        core.requests_made += 1
-    request.next = NULL
-    if request.bytes_capacity < byte_capacity:
-        grown = realloc(request.bytes, byte_capacity)
+        core.produce.requests_made += 1
+    request.connection.next = NULL
+    if request.produce.bytes_capacity < byte_capacity:
+        grown = realloc(request.produce.bytes, byte_capacity)
         if grown == NULL:
             recycle(core, request)
             return NULL
-        request.bytes = <uint8_t *>grown
-        request.bytes_capacity = byte_capacity
-    if request.iov_capacity < iov_capacity:
-        grown = realloc(request.iov, iov_capacity * sizeof(iovec))
+        request.produce.bytes = <uint8_t *>grown
+        request.produce.bytes_capacity = byte_capacity
+    if request.produce.iov_capacity < iov_capacity:
+        grown = realloc(request.produce.iov, iov_capacity * sizeof(iovec))
         if grown == NULL:
             recycle(core, request)
             return NULL
-        request.iov = <iovec *>grown
-        request.iov_capacity = iov_capacity
-    grown = realloc(request.wires, (wire_capacity + 1) * sizeof(WireBatch *))
+        request.produce.iov = <iovec *>grown
+        request.produce.iov_capacity = iov_capacity
+    grown = realloc(request.produce.wires, (wire_capacity + 1) * sizeof(WireBatch *))
     if grown == NULL:
         recycle(core, request)
         return NULL
-    request.wires = <WireBatch **>grown
-    request.finished = False
-    request.started = False
-    request.late = False
-    request.silent = False
-    request.lone = False
-    request.bytes_length = 0
-    request.iov_count = 0
-    request.iov_at = 0
-    request.wire_count = 0
-    request.total = 0
-    request.sent_ns = 0
+    request.produce.wires = <WireBatch **>grown
+    request.connection.finished = False
+    request.connection.started = False
+    request.slow_lanes.late = False
+    request.connection.silent = False
+    request.drain.lone = False
+    request.produce.bytes_length = 0
+    request.produce.iov_count = 0
+    request.connection.iov_at = 0
+    request.produce.wire_count = 0
+    request.produce.total = 0
+    request.connection.sent_ns = 0
     return request
 
 
 cdef void recycle(Core *core, Request *request) noexcept nogil:
     """Keep a request's memory for later requests. Free it if enough are kept, and its buffers if they are large."""
-    if core.spare_count == SPARE_MAX:
+    if core.produce.spare_count == SPARE_MAX:
         free_request(core, request)
         return
-    if request.bytes_capacity > SPARE_BYTES_MAX:
-        free(request.bytes)
-        request.bytes = NULL
-        request.bytes_capacity = 0
-    if request.iov_capacity > SPARE_PIECES_MAX:
-        free(request.iov)
-        request.iov = NULL
-        request.iov_capacity = 0
-    request.next = core.spare_requests
-    core.spare_requests = request
-    core.spare_count += 1
+    if request.produce.bytes_capacity > SPARE_BYTES_MAX:
+        free(request.produce.bytes)
+        request.produce.bytes = NULL
+        request.produce.bytes_capacity = 0
+    if request.produce.iov_capacity > SPARE_PIECES_MAX:
+        free(request.produce.iov)
+        request.produce.iov = NULL
+        request.produce.iov_capacity = 0
+    request.connection.next = core.produce.spare_requests
+    core.produce.spare_requests = request
+    core.produce.spare_count += 1
 
 
 cdef void free_request(Core *core, Request *request) noexcept nogil:
-    free(request.bytes)
-    free(request.iov)
-    free(request.wires)
+    free(request.produce.bytes)
+    free(request.produce.iov)
+    free(request.produce.wires)
     free(request)
-    core.requests_made -= 1
+    core.produce.requests_made -= 1
 
 
 cdef void recycle_all(Core *core, Request *request) noexcept nogil:
     """Recycle a list of requests."""
     cdef Request *following
     while request != NULL:
-        following = request.next
+        following = request.connection.next
         recycle(core, request)
         request = following
 
@@ -261,7 +261,7 @@ cdef uint32_t _pieces(Core *core, WireBatch *wire) noexcept nogil:
     """Return how many iovecs the wire batch's records need."""
     cdef uint32_t pieces = 0, slot
     cdef ClientBatch *batch
-    if wire.body != NULL or wire.copy != NULL or wire.packed != NULL:
+    if wire.wire.body != NULL or wire.wire.copy != NULL or wire.compression.packed != NULL:
         return 1
     batch = core.contributor_batches[wire.entry.contributors]
     slot = batch.slot
@@ -279,12 +279,12 @@ cdef int16_t _version(Node *node, WireBatch **wires, uint32_t count) noexcept no
     cdef uint32_t index
     cdef Transaction *transaction = wires[0].lane.transaction
     if transaction != NULL and not place_of(transaction).v2:
-        return min(node.produce_version, <int16_t>(IMPLICIT_FROM - 1))
-    if node.produce_version >= TOPIC_IDS_FROM:
+        return min(node.connections.produce_version, <int16_t>(IMPLICIT_FROM - 1))
+    if node.connections.produce_version >= TOPIC_IDS_FROM:
         for index in range(count):
-            if not wires[index].lane.topic.has_id:
+            if not wires[index].lane.topic.loop.has_id:
                 return TOPIC_IDS_FROM - 1
-    return node.produce_version
+    return node.connections.produce_version
 
 
 cdef Request *produce_request(Core *core, Node *node, WireBatch **wires, uint32_t count) noexcept nogil:
@@ -314,7 +314,7 @@ cdef Request *produce_request(Core *core, Node *node, WireBatch **wires, uint32_
     request.version = version
     request.acks = wires[0].acks
     request.correlation_id = next_correlation_id(node)
-    piece = request.bytes
+    piece = request.produce.bytes
     at = _put_produce_fields(core, request, flexible, transaction)
     at = _put_count(at, topics, flexible)
     for index in range(count):
@@ -327,29 +327,30 @@ cdef Request *produce_request(Core *core, Node *node, WireBatch **wires, uint32_
             at = _put_topic(at, wires[index], same - index, version)
         at = put32(at, <uint32_t>wires[index].lane.number)
         at = _put_count(at, wire_bytes(wires[index]) + BATCH_HEADER_BYTES, flexible)
-        memcpy(at, wires[index].header, BATCH_HEADER_BYTES)
+        memcpy(at, wires[index].wire.header, BATCH_HEADER_BYTES)
         at += BATCH_HEADER_BYTES
         _add_piece(request, piece, <uint32_t>(at - piece))
         piece = at
         _add_records(core, request, wires[index])
         if flexible:
             at = put_uvarint(at, 0)  # tags of the partition
-        memcpy(wires[index].topic_id, wires[index].lane.topic.id, TOPIC_ID_BYTES)  # it may change before the response
-        request.wires[index] = wires[index]
-    request.wire_count = count
+        # it may change before the response
+        memcpy(wires[index].produce.topic_id, wires[index].lane.topic.loop.id, TOPIC_ID_BYTES)
+        request.produce.wires[index] = wires[index]
+    request.produce.wire_count = count
     if flexible:
         at = put_uvarint(at, 0)  # tags of the last topic
         at = put_uvarint(at, 0)  # tags of the request
     _add_piece(request, piece, <uint32_t>(at - piece))
-    request.bytes_length = <uint32_t>(at - request.bytes)
-    put32(request.bytes, <uint32_t>(request.total - 4))
+    request.produce.bytes_length = <uint32_t>(at - request.produce.bytes)
+    put32(request.produce.bytes, <uint32_t>(request.produce.total - 4))
     CRASHPOINT(b"build.framed")
     return request
 
 
 cdef uint8_t *put_request_header(Core *core, Request *request, int16_t api, bint flexible) noexcept nogil:
     """Write the request header after the frame's length, which is filled in last. Return the position after it."""
-    cdef uint8_t *at = request.bytes + 4
+    cdef uint8_t *at = request.produce.bytes + 4
     at = put16(at, api)
     at = put16(at, request.version)
     at = put32(at, <uint32_t>request.correlation_id)
@@ -379,7 +380,7 @@ cdef uint8_t *_put_topic(uint8_t *at, WireBatch *wire, uint32_t partitions, int1
     cdef bint flexible = version >= FLEXIBLE_FROM
     cdef uint32_t name_bytes = wire.lane.topic.name_bytes
     if version >= TOPIC_IDS_FROM:
-        memcpy(at, wire.lane.topic.id, TOPIC_ID_BYTES)
+        memcpy(at, wire.lane.topic.loop.id, TOPIC_ID_BYTES)
         return _put_count(at + TOPIC_ID_BYTES, partitions, flexible)
     if flexible:
         at = put_uvarint(at, name_bytes + 1)
@@ -392,21 +393,21 @@ cdef uint8_t *_put_topic(uint8_t *at, WireBatch *wire, uint32_t partitions, int1
 cdef void _add_piece(Request *request, uint8_t *base, uint32_t length) noexcept nogil:
     if length == 0:
         return
-    request.iov[request.iov_count].iov_base = base
-    request.iov[request.iov_count].iov_len = length
-    request.iov_count += 1
-    request.total += length
+    request.produce.iov[request.produce.iov_count].iov_base = base
+    request.produce.iov[request.produce.iov_count].iov_len = length
+    request.produce.iov_count += 1
+    request.produce.total += length
 
 
 cdef void _add_records(Core *core, Request *request, WireBatch *wire) noexcept nogil:
     cdef ClientBatch *batch
     cdef FrontEnd *front_end
     cdef uint32_t slot
-    if wire.packed != NULL:
-        _add_piece(request, wire.packed, wire.packed_bytes)
+    if wire.compression.packed != NULL:
+        _add_piece(request, wire.compression.packed, wire.compression.packed_bytes)
         return
-    if wire.body != NULL or wire.copy != NULL:
-        _add_piece(request, wire.body if wire.body != NULL else wire.copy, wire.entry.length)
+    if wire.wire.body != NULL or wire.wire.copy != NULL:
+        _add_piece(request, wire.wire.body if wire.wire.body != NULL else wire.wire.copy, wire.entry.length)
         return
     batch = core.contributor_batches[wire.entry.contributors]
     front_end = batch.front_end
@@ -459,38 +460,38 @@ cdef void note_leader(Core *core, Lane *lane, int16_t error, const LeaderHint *l
     cdef LeaderHint *grown
     if error != ERROR_NOT_LEADER_OR_FOLLOWER and error != ERROR_FENCED_LEADER_EPOCH:
         return
-    if leader.leader_id < 0 or leader.leader_epoch <= lane.leader_epoch:
+    if leader.leader_id < 0 or leader.leader_epoch <= lane.topics.leader_epoch:
         return
-    if core.hint_count == core.hint_room:
-        grown = <LeaderHint *>realloc(core.hints, 2 * (core.hint_room + 8) * sizeof(LeaderHint))
+    if core.produce.hint_count == core.produce.hint_room:
+        grown = <LeaderHint *>realloc(core.produce.hints, 2 * (core.produce.hint_room + 8) * sizeof(LeaderHint))
         if grown == NULL:
             return
-        core.hints = grown
-        core.hint_room = 2 * (core.hint_room + 8)
-    core.hints[core.hint_count] = leader[0]
-    core.hints[core.hint_count].row = lane.index
-    core.hint_count += 1
+        core.produce.hints = grown
+        core.produce.hint_room = 2 * (core.produce.hint_room + 8)
+    core.produce.hints[core.produce.hint_count] = leader[0]
+    core.produce.hints[core.produce.hint_count].row = lane.index
+    core.produce.hint_count += 1
 
 
 cdef void report_leaders(Core *core, Node *node, const uint8_t *endpoints, uint32_t size) noexcept nogil:
     """Hand the noted leaders to Python. `endpoints` is the field NodeEndpoints, or NULL with a `size` of 0."""
-    cdef uint32_t hints = core.hint_count * <uint32_t>sizeof(LeaderHint), before = core.event_count
+    cdef uint32_t hints = core.produce.hint_count * <uint32_t>sizeof(LeaderHint), before = core.outcome.event_count
     cdef uint8_t *payload
     cdef Event *event
-    if core.hint_count == 0:
+    if core.produce.hint_count == 0:
         return
     payload = <uint8_t *>malloc(sizeof(uint32_t) + hints + size)
     if payload == NULL:
         return
-    memcpy(payload, &core.hint_count, sizeof(uint32_t))
-    memcpy(payload + sizeof(uint32_t), core.hints, hints)
+    memcpy(payload, &core.produce.hint_count, sizeof(uint32_t))
+    memcpy(payload + sizeof(uint32_t), core.produce.hints, hints)
     if size:
         memcpy(payload + sizeof(uint32_t) + hints, endpoints, size)
     push_event(core, EVENT_LEADERS, node.index, 0, 0)
-    if core.event_count == before:
+    if core.outcome.event_count == before:
         free(payload)
         return
-    event = &core.events[before]
+    event = &core.outcome.events[before]
     event.payload = payload
     event.payload_length = <uint32_t>sizeof(uint32_t) + hints + size
 
@@ -528,7 +529,7 @@ cdef bint on_produce_response(
     cursor.at = body
     cursor.end = body + size
     cursor.bad = False
-    core.hint_count = 0
+    core.produce.hint_count = 0
     if flexible:
         skip_tags(&cursor)  # of the response header
     topics = get_count(&cursor, flexible)
@@ -549,19 +550,19 @@ cdef bint on_produce_response(
         return False
     count_throttle(core, throttle_ms)
     if request.version >= THROTTLES_FROM:
-        throttle(node, core.now, throttle_ms)
-    if core.hint_count:
+        throttle(node, core.loop.now, throttle_ms)
+    if core.produce.hint_count:
         endpoints = take_tag(&cursor, NODE_ENDPOINTS_TAG, &endpoint_bytes)
         report_leaders(core, node, endpoints, endpoint_bytes)
-    for index in range(request.wire_count):
-        if _is_awaited(request, request.wires[index]):  # the response does not contain it
-            back_off(core, request.wires[index])
-            retry(core, request.wires[index], ERROR_NETWORK_EXCEPTION, True, NULL)
+    for index in range(request.produce.wire_count):
+        if _is_awaited(request, request.produce.wires[index]):  # the response does not contain it
+            back_off(core, request.produce.wires[index])
+            retry(core, request.produce.wires[index], ERROR_NETWORK_EXCEPTION, True, NULL)
     return True
 
 
 cdef inline bint _is_awaited(Request *request, WireBatch *wire) noexcept nogil:
-    return wire.state == WIRE_IN_FLIGHT and wire.request == request
+    return wire.wire.state == WIRE_IN_FLIGHT and wire.wire.request == request
 
 
 cdef void _take_partition(
@@ -596,7 +597,7 @@ cdef void _take_partition(
         # If all records are refused, the first one's message says more than that of the whole batch. In a merged batch
         # the latter may be about records of other front-ends.
         if length and (
-            message_bytes == 0 or wire != NULL and wire.body == NULL and verdict.named_count != wire.entry.count
+            message_bytes == 0 or wire != NULL and wire.wire.body == NULL and verdict.named_count != wire.entry.count
         ):
             message, message_bytes = text, length
     leader.leader_epoch = -1
@@ -620,8 +621,8 @@ cdef WireBatch *_find(Request *request, int32_t number, const uint8_t *name, uin
     """
     cdef uint32_t index
     cdef WireBatch *wire
-    for index in range(request.wire_count):
-        wire = request.wires[index]
+    for index in range(request.produce.wire_count):
+        wire = request.produce.wires[index]
         if _is_awaited(request, wire) and wire.lane.number == number and _is_topic(request, wire, name, name_length):
             return wire
     return NULL
@@ -633,7 +634,7 @@ cdef inline bint _is_topic(
     if name == NULL:
         return False
     if request.version >= TOPIC_IDS_FROM:
-        return memcmp(wire.topic_id, name, TOPIC_ID_BYTES) == 0
+        return memcmp(wire.produce.topic_id, name, TOPIC_ID_BYTES) == 0
     return wire.lane.topic.name_bytes == name_length and memcmp(wire.lane.topic.name, name, name_length) == 0
 
 
@@ -648,7 +649,7 @@ cdef void _handle_result(
         _handle_corrupt(core, wire, verdict)
     elif is_retriable(error):
         if is_stale_metadata(error):
-            core.refresh_wanted = True
+            core.loop.refresh_wanted = True
         back_off(core, wire)
         retry(core, wire, error, wire.acks < 0 and is_appended_maybe(error), verdict)
     elif is_sequence_error(wire, error):
@@ -663,7 +664,7 @@ cdef void _acknowledge(Core *core, WireBatch *wire, int64_t base_offset, int64_t
     cdef Lane *lane = wire.lane
     note_accepted(wire)
     if wire.idempotent:
-        if wire.fragment or wire.ahead:
+        if wire.idempotence.fragment or wire.idempotence.ahead:
             exclude_followers(lane, wire)
         prove_predecessors(lane, wire, base_offset)
     complete(core, wire, base_offset, append_time)
@@ -677,7 +678,7 @@ cdef void _handle_corrupt(Core *core, WireBatch *wire, const Verdict *verdict) n
     """
     if not verify(core, wire):
         reject_changed(core, wire, verdict)
-    elif wire.corrupt > CORRUPT_MAX or wire.acks == 0:
+    elif wire.refusal.corrupt > CORRUPT_MAX or wire.acks == 0:
         fail(core, wire, ERROR_CORRUPT_MESSAGE, verdict)
     else:
         back_off(core, wire)

@@ -36,7 +36,7 @@ ctypedef struct Ranked:
 
 cdef inline uint32_t published_flags(FrontEnd *front_end, uint32_t slot, uint32_t generation) noexcept nogil:
     """Return the flags of the published outcomes of a batch, which its front-end may have read."""
-    cdef Published *published = &front_end.published[slot]
+    cdef Published *published = &front_end.recovery.published[slot]
     return published.flags if published.generation == generation else 0
 
 
@@ -64,7 +64,7 @@ cdef object restore_slots(Core *core, FrontEnd *front_end):
     cdef uint64_t youngest = 0, steps = 0
     if found == NULL:
         raise MemoryError
-    if front_end.detached:  # the predecessor may have died before it told the front-end
+    if front_end.front_ends.detached:  # the predecessor may have died before it told the front-end
         control_end(&front_end.outcomes_header.control, CYP_CONTROL_DETACHED)
     while next_used(front_end, &first, &end):
         for slot in range(first, end):
@@ -83,16 +83,16 @@ cdef object restore_slots(Core *core, FrontEnd *front_end):
         first = end
     qsort(found, count, sizeof(Ranked), by_rank)
     for at in range(count):
-        if front_end.violation:
+        if front_end.intake.violation:
             break
         _restore_slot(core, front_end, <uint32_t>found[at].index, &steps)
         CRASHPOINT(b"recover.batch-queued")
     free(found)
-    if front_end.detached and not front_end.violation:
+    if front_end.front_ends.detached and not front_end.intake.violation:
         scan(core, front_end)
-    if front_end.detached:
+    if front_end.front_ends.detached:
         keep_totals(core, front_end)
-    front_end.outcomes_header.submit_head = front_end.submit_head
+    front_end.outcomes_header.submit_head = front_end.intake.submit_head
     sort_by_age(core, front_end)
 
 
@@ -100,7 +100,7 @@ cdef bint _is_unassigned(FrontEnd *front_end, uint32_t slot) noexcept nogil:
     """Return whether a batch starts here that holds records, is not released, and was not found in an entry."""
     cdef uint64_t word = slot_peek(&front_end.rows[slot])
     cdef uint32_t generation = word_generation(word)
-    if front_end.batches[slot].state != BATCH_NONE:
+    if front_end.batches[slot].intake.state != BATCH_NONE:
         return False
     if not word_is_live(word, generation) and not word_is_taken(word, generation):
         return False
@@ -117,7 +117,7 @@ cdef void _restore_slot(Core *core, FrontEnd *front_end, uint32_t slot, uint64_t
     touch(core, front_end, slot)
     batch = admit(core, front_end, slot, word_generation(word), True)
     # an open batch goes on lingering; a closed one is sealed here: the predecessor may have read its FULL hint
-    if batch != NULL and (batch.state == BATCH_LINGERING or batch.state == BATCH_DUE) \
+    if batch != NULL and (batch.intake.state == BATCH_LINGERING or batch.intake.state == BATCH_DUE) \
             and not _is_open_slot(front_end, slot, steps):
         seal(core, batch)
     if steps[0] > 2 * <uint64_t>front_end.slot_count:
@@ -173,11 +173,11 @@ cdef object restore_tables(Core *core):
         restore_topic(core, index)
     restore_transactions(core)
     restore_partitions(core, header.partition_count)
-    for index in range(core.topic_count):
-        if 0 <= core.sticky[index] < core.topics[index].partition_count:
-            core.topics[index].sticky = core.sticky[index]
-    core.producer_id = header.producer_id
-    core.producer_epoch = header.producer_epoch
+    for index in range(core.topics.count):
+        if 0 <= core.sticky[index] < core.topics.table[index].topics.partition_count:
+            core.topics.table[index].partitioner.sticky = core.sticky[index]
+    core.idempotence.producer_id = header.producer_id
+    core.idempotence.producer_epoch = header.producer_epoch
 
 
 cdef object restore_front_end(Core *core, FrontEnd *front_end, bint ended):
@@ -190,23 +190,24 @@ cdef object restore_front_end(Core *core, FrontEnd *front_end, bint ended):
     if header.magic != CYP_OUTCOMES_MAGIC or header.layout_version != CYP_LAYOUT_VERSION \
             or header.slot_count != front_end.slot_count or header.attach_id != front_end.attach_id:
         raise ValueError(f"the outcomes region is not that of front-end {front_end.attach_id} in this layout")
-    front_end.published = <Published *>calloc(front_end.slot_count, sizeof(Published))
-    if front_end.published == NULL:
+    front_end.recovery.published = <Published *>calloc(front_end.slot_count, sizeof(Published))
+    if front_end.recovery.published == NULL:
         raise MemoryError
-    front_end.detached = ended or header.control == CYP_CONTROL_DETACHED
+    front_end.front_ends.detached = ended or header.control == CYP_CONTROL_DETACHED
     # before the slot table is read: later submissions are read from the ring as hints
-    front_end.submit_head = submit_tail(&front_end.header.submit_tail)
-    front_end.outcome_tail = header.outcome_tail
+    front_end.intake.submit_head = submit_tail(&front_end.header.submit_tail)
+    front_end.outcome.outcome_tail = header.outcome_tail
     for place in range(CYP_TEXTS):
-        front_end.text_until[place] = front_end.outcome_tail  # it is not known which outcome refers to it
+        # it is not known which outcome refers to it
+        front_end.outcome.text_until[place] = front_end.outcome.outcome_tail
     # The oldest place is skipped: the next outcome may be half written there. If the ring was full, the batch of the
     # outcome that the place held has a newer outcome.
-    position = front_end.outcome_tail - entries + 1 if front_end.outcome_tail >= entries else 0
-    while position != front_end.outcome_tail:
+    position = front_end.outcome.outcome_tail - entries + 1 if front_end.outcome.outcome_tail >= entries else 0
+    while position != front_end.outcome.outcome_tail:
         outcome_take(front_end.outcome_ring, front_end.outcome_mask, position, &outcome)
         position += 1
         if outcome.slot < front_end.slot_count:
-            published = &front_end.published[outcome.slot]
+            published = &front_end.recovery.published[outcome.slot]
             if published.generation != outcome.generation:
                 published.generation = outcome.generation
                 published.flags = 0
@@ -222,26 +223,26 @@ cdef object restore_work(Core *core):
     cdef Owners owners
     cdef Ranked *ranked = <Ranked *>calloc(CYP_ENTRIES_MAX, sizeof(Ranked))
     cdef uint32_t count
-    owners.front_ends = <FrontEnd **>calloc(core.front_end_count + 1, sizeof(FrontEnd *))
+    owners.front_ends = <FrontEnd **>calloc(core.front_end.count + 1, sizeof(FrontEnd *))
     if ranked == NULL or owners.front_ends == NULL:
         free(ranked)
         free(owners.front_ends)
         raise MemoryError
-    core.now = monotonic_ns()
+    core.loop.now = monotonic_ns()
     try:
         _list_owners(core, &owners)
         _settle_fragments(core)
         count = _rank_entries(core, ranked)
         _reserve_rows(core)
         _restore_entries(core, &owners, ranked, count)
-        for index in range(core.lane_count):
-            if core.lanes[index] != NULL:
-                restore_sequences(core.lanes[index])
+        for index in range(core.topics.lane_count):
+            if core.topics.lanes[index] != NULL:
+                restore_sequences(core.topics.lanes[index])
         for index in range(owners.count):
             restore_slots(core, owners.front_ends[index])
-        for index in range(core.lane_count):
-            if core.lanes[index] != NULL:
-                drop_hopeless(core, core.lanes[index], NULL)
+        for index in range(core.topics.lane_count):
+            if core.topics.lanes[index] != NULL:
+                drop_hopeless(core, core.topics.lanes[index], NULL)
         for index in range(owners.count):
             _release_guard(core, owners.front_ends[index])
     finally:
@@ -252,13 +253,13 @@ cdef object restore_work(Core *core):
 
 cdef void _list_owners(Core *core, Owners *owners) noexcept nogil:
     """List the front-ends by attach id. Add one to `live` of each, so that none ends before _release_guard."""
-    cdef FrontEnd *front_end = core.front_ends
+    cdef FrontEnd *front_end = core.front_end.first
     owners.count = 0
     while front_end != NULL:
-        front_end.live += 1
+        front_end.intake.live += 1
         owners.front_ends[owners.count] = front_end
         owners.count += 1
-        front_end = front_end.next
+        front_end = front_end.front_end.next
     qsort(owners.front_ends, owners.count, sizeof(FrontEnd *), _by_attach_id)
 
 
@@ -279,11 +280,11 @@ cdef FrontEnd *_owner(Owners *owners, uint64_t attach_id) noexcept nogil:
 cdef void _release_guard(Core *core, FrontEnd *front_end) noexcept nogil:
     """Undo what _list_owners added to `live`. End the front-end if it has nothing left."""
     settle_extents(front_end)
-    free(front_end.published)
-    front_end.published = NULL
-    front_end.live -= 1
+    free(front_end.recovery.published)
+    front_end.recovery.published = NULL
+    front_end.intake.live -= 1
     note_outcomes(core, front_end)  # some outcomes may have been published and not announced
-    if front_end.detached and front_end.live == 0:
+    if front_end.front_ends.detached and front_end.intake.live == 0:
         end_front_end(core, front_end)
 
 
@@ -315,14 +316,16 @@ cdef uint32_t _rank_entries(Core *core, Ranked *ranked) noexcept nogil:
         entry = &core.entries[index]
         if entry.state == CYP_ENTRY_FREE:
             continue
-        if entry.partition >= core.lane_count or core.lanes[entry.partition] == NULL or entry.state > CYP_ENTRY_SPLIT \
-                or (entry.body != CYP_NONE and entry.body >= CYP_BODIES_MAX):
+        if entry.partition >= core.topics.lane_count or core.topics.lanes[entry.partition] == NULL \
+                or entry.state > CYP_ENTRY_SPLIT or (entry.body != CYP_NONE and entry.body >= CYP_BODIES_MAX):
             entry_enter(entry, CYP_ENTRY_FREE)  # no sender writes such an entry
             continue
         ranked[count].rank = entry.order | <uint64_t>(entry.state == CYP_ENTRY_SPLIT) << 63
         # Parts have the order of the batch that they replace. A new epoch is given to them one after the other.
-        lane = core.lanes[entry.partition]
-        ranked[count].stale = entry.producer_id != lane.producer_id or entry.producer_epoch != lane.producer_epoch
+        lane = core.topics.lanes[entry.partition]
+        ranked[count].stale = (
+            entry.producer_id != lane.idempotence.producer_id or entry.producer_epoch != lane.idempotence.producer_epoch
+        )
         ranked[count].sequence = entry.base_sequence
         ranked[count].start = 0
         if entry.flags & CYP_ENTRY_PARTIAL and entry.contributors < CYP_CONTRIBUTORS_MAX:
@@ -330,7 +333,7 @@ cdef uint32_t _rank_entries(Core *core, Ranked *ranked) noexcept nogil:
         ranked[count].index = index
         last = max(last, entry.order)
         count += 1
-    core.next_order = (last // CYP_ENTRY_ORDER_STEP + 1) * CYP_ENTRY_ORDER_STEP
+    core.wire.next_order = (last // CYP_ENTRY_ORDER_STEP + 1) * CYP_ENTRY_ORDER_STEP
     qsort(ranked, count, sizeof(Ranked), by_rank)
     return count
 
@@ -349,12 +352,12 @@ cdef object _reserve_rows(Core *core):
         free(used)
         free(bodies)
         raise MemoryError
-    core.free_wire_count = core.free_contributor_count = core.free_body_count = 0
+    core.wire.free_wire_count = core.wire.free_contributor_count = core.wire.free_body_count = 0
     for index in range(CYP_ENTRIES_MAX - 1, -1, -1):
         entry = &core.entries[index]
         if entry.state == CYP_ENTRY_FREE:
-            core.free_wires[core.free_wire_count] = index
-            core.free_wire_count += 1
+            core.wire.free_wires[core.wire.free_wire_count] = index
+            core.wire.free_wire_count += 1
             continue
         if entry.body != CYP_NONE:
             bodies[entry.body] = 1
@@ -367,12 +370,12 @@ cdef object _reserve_rows(Core *core):
             link = &core.contributors[link[0]].next
     for index in range(CYP_CONTRIBUTORS_MAX - 1, -1, -1):
         if not used[index]:
-            core.free_contributors[core.free_contributor_count] = index
-            core.free_contributor_count += 1
+            core.wire.free_contributors[core.wire.free_contributor_count] = index
+            core.wire.free_contributor_count += 1
     for index in range(CYP_BODIES_MAX - 1, -1, -1):
         if not bodies[index]:
-            core.free_bodies[core.free_body_count] = index
-            core.free_body_count += 1
+            core.wire.free_bodies[core.wire.free_body_count] = index
+            core.wire.free_body_count += 1
     free(used)
     free(bodies)
 
@@ -420,23 +423,24 @@ cdef bint _can_go_on(Core *core, WireBatch *wire) noexcept nogil:
 
     An unsure one is not sent again with acks=0; without idempotence `retries` limits its attempts.
     """
-    if wire.body == NULL and (wire.contributor_count == 0 or core.contributor_batches[wire.entry.contributors] == NULL):
+    if wire.wire.body == NULL \
+            and (wire.wire.contributor_count == 0 or core.contributor_batches[wire.entry.contributors] == NULL):
         return False  # its chunks belong to a front-end that could not be taken over
-    if not wire.unsure:
+    if not wire.idempotence.unsure:
         return True
-    return wire.acks != 0 and (wire.idempotent or wire.entry.attempts <= wire.retries)
+    return wire.acks != 0 and (wire.idempotent or wire.entry.attempts <= wire.wire.retries)
 
 
 cdef WireBatch *_restore_wire(Core *core, uint32_t index) noexcept nogil:
     """Return the wire batch of an entry in use, without its contributors."""
     cdef cyp_entry *entry = &core.entries[index]
-    cdef WireBatch *wire = init_wire(core, index, core.lanes[entry.partition])
+    cdef WireBatch *wire = init_wire(core, index, core.topics.lanes[entry.partition])
     wire.idempotent = entry.producer_id >= 0
-    wire.retried = True
-    core.acks_seen |= <uint8_t>(1 << (entry.acks + 1))
-    if wire.lane.topic.not_refreshed:
+    wire.wire.retried = True
+    core.front_end.acks_seen |= <uint8_t>(1 << (entry.acks + 1))
+    if wire.lane.topic.loop.not_refreshed:
         note_use(core, wire.lane.topic)
-        core.refresh_wanted = True
+        core.loop.refresh_wanted = True
     return wire
 
 
@@ -453,13 +457,14 @@ cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noe
         core.contributor_batches[row] = batch
         if batch != NULL and wire.partial:
             _enter_part(wire, contributor, batch)
-        if batch != NULL and batch.reported:
+        if batch != NULL and batch.outcome.reported:
             contributor.flags |= CYP_CONTRIBUTOR_REPORTED
-        wire.contributor_count += 1
+        wire.wire.contributor_count += 1
         if batch != NULL:
-            wire.unreported += not batch.reported and not (wire.partial and wire.unreported)
-            wire.retries = min(wire.retries, front_end.retries)
-            wire.codec = front_end.codec  # the batch may only be small enough for the broker if it is compressed again
+            wire.refusal.unreported += not batch.outcome.reported and not (wire.partial and wire.refusal.unreported)
+            wire.wire.retries = min(wire.wire.retries, front_end.retries)
+            # the batch may only be small enough for the broker if it is compressed again
+            wire.compression.codec = front_end.codec
             wire.level = front_end.level
         elif front_end == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED:
             note_failure(
@@ -471,18 +476,19 @@ cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noe
 
 cdef void _enter_part(WireBatch *wire, cyp_contributor *contributor, ClientBatch *batch) noexcept nogil:
     """Note that the batch has one more range of records in a part."""
-    if not batch.split:
-        batch.split = True
-        batch.wire = NULL
-        if not batch.reported:
+    if not batch.parts.split:
+        batch.parts.split = True
+        batch.wire.batch = NULL
+        if not batch.outcome.reported:
             find_extents(batch)
-            if batch.front_end.detached:
-                batch.settled = batch.count  # what is in no part has its result, perhaps in no row: it has no reader
-    batch.parts += wire.contributor_count == 0
+            if batch.front_end.front_ends.detached:
+                # what is in no part has its result, perhaps in no row: it has no reader
+                batch.parts.settled = batch.intake.count
+    batch.parts.pending += wire.wire.contributor_count == 0
     if not is_covered(batch, contributor.start, contributor.count):
         promise_extents(batch, 1)
-        if batch.front_end.detached:
-            batch.settled -= contributor.count
+        if batch.front_end.front_ends.detached:
+            batch.parts.settled -= contributor.count
 
 
 cdef void _settle_split(Core *core, Owners *owners, WireBatch *wire) noexcept nogil:
@@ -499,9 +505,9 @@ cdef void _settle_split(Core *core, Owners *owners, WireBatch *wire) noexcept no
     while row != CYP_NONE:
         contributor = &core.contributors[row]
         front_end = _owner(owners, contributor.attach_id)
-        if front_end != NULL and (wire.unsure or wire.entry.error or _is_reported(front_end, contributor)):
+        if front_end != NULL and (wire.idempotence.unsure or wire.entry.error or _is_reported(front_end, contributor)):
             core.contributor_batches[row] = _restore_batch(core, front_end, wire, contributor)
-            error = CODE_OUTCOME_UNKNOWN if wire.unsure or wire.entry.error == 0 else wire.entry.error
+            error = CODE_OUTCOME_UNKNOWN if wire.idempotence.unsure or wire.entry.error == 0 else wire.entry.error
             let_go(core, row, -1, -1, error, NULL)
         row = contributor.next
 
@@ -535,13 +541,13 @@ cdef ClientBatch *_restore_batch(
         slot_done(row, contributor.generation)
         return NULL
     batch = &front_end.batches[contributor.slot]
-    if batch.state != BATCH_NONE:
-        if batch.split and wire.partial and wire.entry.state != CYP_ENTRY_SPLIT \
-                and <uint64_t>contributor.start + contributor.count <= batch.count:
+    if batch.intake.state != BATCH_NONE:
+        if batch.parts.split and wire.partial and wire.entry.state != CYP_ENTRY_SPLIT \
+                and <uint64_t>contributor.start + contributor.count <= batch.intake.count:
             return batch
         return NULL  # it is in another entry
     batch = enter(core, front_end, contributor.slot, contributor.generation)
-    batch.state = BATCH_DUE
+    batch.intake.state = BATCH_DUE
     if not seal(core, batch):
         return NULL
     batch.queue = _queue_in(front_end, wire.lane)
@@ -549,10 +555,10 @@ cdef ClientBatch *_restore_batch(
         report_violation(core, front_end, VIOLATION_CHANGED)
         finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
-    batch.state = BATCH_ASSIGNED
-    batch.wire = wire
+    batch.intake.state = BATCH_ASSIGNED
+    batch.wire.batch = wire
     if _is_reported(front_end, contributor):
-        batch.reported = True
+        batch.outcome.reported = True
         age_unlink(front_end, batch)
         contributor.flags |= CYP_CONTRIBUTOR_REPORTED
     return batch
@@ -561,10 +567,10 @@ cdef ClientBatch *_restore_batch(
 cdef bint _is_as_assigned(WireBatch *wire, cyp_contributor *contributor, ClientBatch *batch) noexcept nogil:
     """Return whether the batch has as many records and bytes as when it was assigned to the entry."""
     if wire.partial:
-        return <uint64_t>contributor.start + contributor.count <= batch.count
-    if wire.body == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED and batch.bytes != wire.entry.length:
+        return <uint64_t>contributor.start + contributor.count <= batch.intake.count
+    if wire.wire.body == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED and batch.intake.bytes != wire.entry.length:
         return False
-    return batch.count == contributor.count
+    return batch.intake.count == contributor.count
 
 
 cdef Queue *_queue_in(FrontEnd *front_end, Lane *lane) noexcept nogil:
@@ -572,13 +578,13 @@ cdef Queue *_queue_in(FrontEnd *front_end, Lane *lane) noexcept nogil:
     cdef Lane *ordinary = lane
     cdef Queue *queue
     if lane.isolation:
-        ordinary = lane.other_lane
+        ordinary = lane.topics.other_lane
     elif lane.transaction != NULL:
         ordinary = lane.ordinary
     queue = queue_for(front_end, ordinary)
-    if queue != NULL and lane.isolation and queue.lane != lane:
+    if queue != NULL and lane.isolation and queue.intake.lane != lane:
         mark_for_isolation(queue)
         move_queue(queue, lane)
-    if queue != NULL and lane.transaction != NULL and queue.lane != lane:
+    if queue != NULL and lane.transaction != NULL and queue.intake.lane != lane:
         return NULL  # the entry is in the transaction of another producer
     return queue

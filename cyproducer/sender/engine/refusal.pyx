@@ -103,13 +103,13 @@ cdef void note_named(
         verdict.named_count += 1
     elif record < wire.entry.count:
         verdict.named_count = NAMED_MAX + 1  # too many: it is not known which
-    if wire.body == NULL:
+    if wire.wire.body == NULL:
         return
-    wire.record_named = True
+    wire.refusal.record_named = True
     while row != CYP_NONE:
         if record - core.contributors[row].first < core.contributors[row].count:
             if core.contributor_batches[row] != NULL:
-                core.contributor_batches[row].to_withdraw = True
+                core.contributor_batches[row].refusal.to_withdraw = True
             return
         row = core.contributors[row].next
 
@@ -119,11 +119,11 @@ cdef void fail(Core *core, WireBatch *wire, int32_t error, const Verdict *verdic
     cdef Lane *lane = wire.lane
     cdef bint done
     note_cause(wire, error)
-    if wire.unsure and wire.proven:
+    if wire.idempotence.unsure and wire.idempotence.proven:
         unmark_all(core, wire)
         give_up(core, wire, error, verdict)  # it is in the log: the broker checks records before it checks sequences
         return
-    if not wire.unsure:
+    if not wire.idempotence.unsure:
         entry_sure(wire.entry)  # for a successor, in case this sender dies during the steps below
     if _is_too_large(error):
         note_too_large(core, wire)
@@ -132,20 +132,20 @@ cdef void fail(Core *core, WireBatch *wire, int32_t error, const Verdict *verdic
         return
     if may_divide(core, wire) and _divide(core, wire, error, verdict):
         return
-    if wire.body == NULL or wire.unreported == 0:
-        if wire.body == NULL and is_content(error):
+    if wire.wire.body == NULL or wire.refusal.unreported == 0:
+        if wire.wire.body == NULL and is_content(error):
             isolate_queue(core, core.contributor_batches[wire.entry.contributors].queue)
         end_fragment(core, wire, error, 1, verdict)
         return
     if _is_too_large(error):
-        lane.merge_max = wire.entry.length // 2
+        lane.refusal.merge_max = wire.entry.length // 2
     _mark_isolated(core, wire)
-    if wire.unsure and not wire.record_named and not wire.idempotent:
+    if wire.idempotence.unsure and not wire.refusal.record_named and not wire.idempotent:
         give_up(core, wire, error, verdict)
         return
     if wire.idempotent:
         demand_epoch(lane)
-    done = _remove_marked(core, wire, error, verdict) if wire.record_named else _split(core, wire, verdict)
+    done = _remove_marked(core, wire, error, verdict) if wire.refusal.record_named else _split(core, wire, verdict)
     if not done:  # no free entries to replace it: it is sent again later and refused once more
         unmark_all(core, wire)
         back_off(core, wire)
@@ -159,7 +159,7 @@ cdef bint _divide(Core *core, WireBatch *wire, int32_t error, const Verdict *ver
     """
     cdef PartCode code
     if _is_too_large(error):
-        wire.retried = True
+        wire.wire.retried = True
         code = divide_by_size(core, wire, verdict)
         if code == PART_NO_ROOM:
             back_off(core, wire)
@@ -182,7 +182,7 @@ cdef inline bint _is_too_large(int32_t error) noexcept nogil:
 
 cdef inline bint _may_send_rest(const WireBatch *wire) noexcept nogil:
     """Return whether the records that the broker has not named may be sent again."""
-    return not wire.unsure and wire.acks != 0 and wire.retries > 0
+    return not wire.idempotence.unsure and wire.acks != 0 and wire.wire.retries > 0
 
 
 cdef bint withdraw(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
@@ -191,21 +191,21 @@ cdef bint withdraw(Core *core, ClientBatch *batch, int32_t error, const Verdict 
     The batch ends with `error`. The others stay in the same place, and a new epoch closes the gap. Return False if
     there are no free entries to do that; the batch then stays.
     """
-    cdef WireBatch *wire = batch.wire
+    cdef WireBatch *wire = batch.wire.batch
     unmark_all(core, wire)
-    batch.to_withdraw = True
+    batch.refusal.to_withdraw = True
     if wire.idempotent:
         demand_epoch(wire.lane)
     if _remove_marked(core, wire, error, verdict):
         return True
-    batch.to_withdraw = False
+    batch.refusal.to_withdraw = False
     return False
 
 
 cdef void _mark_isolated(Core *core, WireBatch *wire) noexcept nogil:
     cdef uint32_t row = wire.entry.contributors
     while row != CYP_NONE:
-        if core.contributor_batches[row] != NULL and core.contributor_batches[row].to_withdraw:
+        if core.contributor_batches[row] != NULL and core.contributor_batches[row].refusal.to_withdraw:
             isolate_queue(core, core.contributor_batches[row].queue)
         row = core.contributors[row].next
 
@@ -221,14 +221,14 @@ cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error, const Verdi
     cdef uint32_t row = wire.entry.contributors, count = 0, records = 0
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
-        if batch != NULL and not batch.to_withdraw and is_aging(batch):
+        if batch != NULL and not batch.refusal.to_withdraw and is_aging(batch):
             staying[count] = batch
             count += 1
-            records += batch.count
+            records += batch.intake.count
         row = core.contributors[row].next
     if count:
-        if core.free_wire_count == 0 or core.free_contributor_count < count or \
-                (count > 1 and core.free_body_count == 0):
+        if core.wire.free_wire_count == 0 or core.wire.free_contributor_count < count or \
+                (count > 1 and core.wire.free_body_count == 0):
             return False
         _prepare_wire(core, wire, staying, count, 0)
     if _prepare_marked(core, wire, records, error, verdict) or count:
@@ -238,18 +238,20 @@ cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error, const Verdi
         begin_parts(core, wire, verdict)
     elif error:
         # a successor reports the same outcome
-        entry_resolve(wire.entry, CODE_OUTCOME_UNKNOWN if wire.unsure else error, -1, -1)
+        entry_resolve(wire.entry, CODE_OUTCOME_UNKNOWN if wire.idempotence.unsure else error, -1, -1)
         CRASHPOINT(b"split.all-shed")
     row = wire.entry.contributors
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
-        if batch != NULL and batch.wire == wire:
-            batch.to_withdraw = False
-            if error == 0 and not batch.reported:
+        if batch != NULL and batch.wire.batch == wire:
+            batch.refusal.to_withdraw = False
+            if error == 0 and not batch.outcome.reported:
                 core.contributor_batches[row] = NULL
                 put_back(batch)
             else:
-                let_go(core, row, -1, -1, CODE_OUTCOME_UNKNOWN if wire.unsure or error == 0 else error, verdict)
+                let_go(
+                    core, row, -1, -1, CODE_OUTCOME_UNKNOWN if wire.idempotence.unsure or error == 0 else error, verdict
+                )
         row = core.contributors[row].next
     leave(core, wire)
     return True
@@ -270,7 +272,7 @@ cdef bint _prepare_marked(
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         following = core.contributors[row].next
-        if batch != NULL and batch.to_withdraw and not batch.reported \
+        if batch != NULL and batch.refusal.to_withdraw and not batch.outcome.reported \
                 and prepare_named(core, wire, row, begin, error, verdict):
             some = True
             begin += core.contributors[row].count
@@ -286,22 +288,22 @@ cdef WireBatch *_prepare_wire(
     if count > 1:
         _copy_staying(core, wire, part)
     else:
-        part.entry.length = staying[0].bytes
+        part.entry.length = staying[0].intake.bytes
     part.entry.producer_id = wire.entry.producer_id
     part.entry.producer_epoch = wire.entry.producer_epoch
     part.entry.base_sequence = wire.entry.base_sequence
     part.entry.cause = wire.entry.cause
-    part.unsure = wire.unsure
-    part.fragment = wire.unsure
-    part.retried = True
-    if wire.unsure:
+    part.idempotence.unsure = wire.idempotence.unsure
+    part.idempotence.fragment = wire.idempotence.unsure
+    part.wire.retried = True
+    if wire.idempotence.unsure:
         part.entry.flags = CYP_ENTRY_UNSURE | CYP_ENTRY_FRAGMENT
     part.entry.order = wire.entry.order + number
     part.entry.parent = wire.index
     link_before(wire.lane, part, wire)
     entry_enter(part.entry, CYP_ENTRY_PREPARED)
     CRASHPOINT(b"split.part-prepared")
-    if wire.state == WIRE_IN_FLIGHT and not _is_too_large(wire.entry.cause):
+    if wire.wire.state == WIRE_IN_FLIGHT and not _is_too_large(wire.entry.cause):
         count_retry(core, part)
     return part
 
@@ -312,8 +314,8 @@ cdef void _copy_staying(Core *core, WireBatch *wire, WireBatch *part) noexcept n
     The records of a contributor that was not found in a takeover are dropped.
     """
     cdef uint32_t row = wire.entry.contributors, first = 0, passed = 0
-    cdef const uint8_t *source = wire.body
-    cdef const uint8_t *end = wire.body + wire.entry.length
+    cdef const uint8_t *source = wire.wire.body
+    cdef const uint8_t *end = wire.wire.body + wire.entry.length
     cdef const uint8_t *following
     cdef int64_t delta = 0, written
     cdef uint64_t at = 0
@@ -323,10 +325,10 @@ cdef void _copy_staying(Core *core, WireBatch *wire, WireBatch *part) noexcept n
         source = _after_records(source, end, core.contributors[row].first - passed)
         following = _after_records(source, end, core.contributors[row].count)
         passed = core.contributors[row].first + core.contributors[row].count
-        if core.contributor_batches[row] != NULL and core.contributor_batches[row].wire == part:
+        if core.contributor_batches[row] != NULL and core.contributor_batches[row].wire.batch == part:
             written = merge_records(
                 source, following - source, <int32_t>core.contributors[row].count, 0, <int32_t>first,
-                part.body + at, CYP_BLOCK_BYTES - at, &delta, &core.contributor_batches[row].largest,
+                part.wire.body + at, CYP_BLOCK_BYTES - at, &delta, &core.contributor_batches[row].intake.largest,
             )
             if written > 0:  # it fits, since deltas only become smaller
                 at += written
@@ -360,14 +362,15 @@ cdef bint _split(Core *core, WireBatch *wire, const Verdict *verdict) noexcept n
     cdef uint32_t row = wire.entry.contributors, number = 0
     cdef ClientBatch *batch
     cdef WireBatch *part = wire
-    if core.free_wire_count < wire.contributor_count or core.free_contributor_count < wire.contributor_count:
+    if core.wire.free_wire_count < wire.wire.contributor_count \
+            or core.wire.free_contributor_count < wire.wire.contributor_count:
         return False
     if _is_too_large(wire.entry.cause):
         count_split(core, wire)
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         if batch != NULL and is_aging(batch):
-            batch.solo = True
+            batch.refusal.solo = True
             _prepare_wire(core, wire, &batch, 1, number).entry.base_sequence += core.contributors[row].first
             number += 1
         row = core.contributors[row].next
@@ -376,7 +379,7 @@ cdef bint _split(Core *core, WireBatch *wire, const Verdict *verdict) noexcept n
     CRASHPOINT(b"split.committed")
     while number:
         number -= 1
-        part = part.previous
+        part = part.wire.previous
         entry_enter(part.entry, CYP_ENTRY_ASSIGNED)
         CRASHPOINT(b"split.part-assigned")
     release_reported(core, wire, verdict)
@@ -396,8 +399,8 @@ cdef void release_reported(Core *core, WireBatch *wire, const Verdict *verdict) 
 cdef bint _has_part_after(Core *core, WireBatch *wire, Queue *queue) noexcept nogil:
     """Return whether a later batch of the queue was split: its parts stay, so what comes before them stays too."""
     cdef ClientBatch *batch
-    while wire.next != NULL:
-        wire = wire.next
+    while wire.wire.next != NULL:
+        wire = wire.wire.next
         batch = core.contributor_batches[wire.entry.contributors]
         if wire.partial and batch != NULL and batch.queue == queue:
             return True
@@ -406,18 +409,18 @@ cdef bint _has_part_after(Core *core, WireBatch *wire, Queue *queue) noexcept no
 
 cdef void withdraw_marked(Core *core, Lane *lane) noexcept nogil:
     """Return the unresolved batches of isolated front-ends to their queues before a new epoch. None is unsure."""
-    cdef WireBatch *wire = lane.wire_tail  # from the last: each is put back before the one that follows it
+    cdef WireBatch *wire = lane.wire.tail  # from the last: each is put back before the one that follows it
     cdef WireBatch *before
     cdef uint32_t row
     cdef bint some
     while wire != NULL and not lane.isolation:
-        before = wire.previous
+        before = wire.wire.previous
         row = wire.entry.contributors
         some = False
         while row != CYP_NONE and wire.idempotent and not wire.partial:
-            if core.contributor_batches[row] != NULL and core.contributor_batches[row].queue.isolated \
+            if core.contributor_batches[row] != NULL and core.contributor_batches[row].queue.refusal.isolated \
                     and not _has_part_after(core, wire, core.contributor_batches[row].queue):
-                core.contributor_batches[row].to_withdraw = True
+                core.contributor_batches[row].refusal.to_withdraw = True
                 some = True
             row = core.contributors[row].next
         if some and not _remove_marked(core, wire, 0, NULL):
@@ -428,10 +431,10 @@ cdef void withdraw_marked(Core *core, Lane *lane) noexcept nogil:
 cdef void unmark_all(Core *core, WireBatch *wire) noexcept nogil:
     """Clear all marks of a wire batch: `record_named`, and `to_withdraw` of its contributors."""
     cdef uint32_t row = wire.entry.contributors
-    wire.record_named = False
+    wire.refusal.record_named = False
     while row != CYP_NONE:
         if core.contributor_batches[row] != NULL:
-            core.contributor_batches[row].to_withdraw = False
+            core.contributor_batches[row].refusal.to_withdraw = False
         row = core.contributors[row].next
 
 
@@ -445,11 +448,11 @@ cdef bint verify(Core *core, WireBatch *wire) noexcept nogil:
     cdef FrontEnd *front_end
     cdef uint32_t slot
     cdef uint64_t at = 0
-    wire.corrupt += 1
-    if wire.body != NULL or wire.copy != NULL or wire.packed != NULL:
+    wire.refusal.corrupt += 1
+    if wire.wire.body != NULL or wire.wire.copy != NULL or wire.compression.packed != NULL:
         return True
-    wire.copy = <uint8_t *>malloc(wire.entry.length)
-    if wire.copy == NULL:
+    wire.wire.copy = <uint8_t *>malloc(wire.entry.length)
+    if wire.wire.copy == NULL:
         return True
     batch = core.contributor_batches[wire.entry.contributors]
     front_end = batch.front_end
@@ -457,18 +460,18 @@ cdef bint verify(Core *core, WireBatch *wire) noexcept nogil:
     touch(core, front_end, slot)
     while slot != CYP_NONE:
         memcpy(
-            wire.copy + at, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, front_end.chunk_bytes[slot]
+            wire.wire.copy + at, front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES, front_end.chunk_bytes[slot]
         )
         at += front_end.chunk_bytes[slot]
         slot = front_end.chunk_next[slot]
-    return crc32c(0, wire.copy, wire.entry.length) == wire.entry.crc
+    return crc32c(0, wire.wire.copy, wire.entry.length) == wire.entry.crc
 
 
 cdef void reject_changed(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:
     """End a batch whose only contributor committed malformed records or changed them, and report its violation."""
     cdef ClientBatch *batch = core.contributor_batches[wire.entry.contributors]
-    if not batch.front_end.detached:
-        report_violation(core, batch.front_end, VIOLATION_CHANGED if wire.stamped else VIOLATION_CHAIN)
+    if not batch.front_end.front_ends.detached:
+        report_violation(core, batch.front_end, VIOLATION_CHANGED if wire.wire.stamped else VIOLATION_CHAIN)
     isolate_queue(core, batch.queue)
     end_fragment(core, wire, CODE_INVALID_BATCH, 0, verdict)
 
@@ -498,47 +501,47 @@ cdef void isolate_queue(Core *core, Queue *queue) noexcept nogil:
     The only front-end of a sender stays in the ordinary lane, since it affects no other front-end. A transactional
     producer has a lane of its own.
     """
-    if queue.lane.transaction != NULL:
+    if queue.intake.lane.transaction != NULL:
         return
-    if queue.lane.isolation:
-        queue.isolation_left = queue.isolation_batches
-    elif not queue.isolated and core.front_end_count > 1:
+    if queue.intake.lane.isolation:
+        queue.refusal.isolation_left = queue.refusal.isolation_batches
+    elif not queue.refusal.isolated and core.front_end.count > 1:
         mark_for_isolation(queue)
-        queue.lane.isolation_pending = True
+        queue.intake.lane.refusal.isolation_pending = True
 
 
 cdef void mark_for_isolation(Queue *queue) noexcept nogil:
     """Mark the queue as isolated and set how many accepted batches let it leave the isolation lane."""
-    queue.isolated = True
-    cdef uint32_t doubled = max(2 * queue.isolation_batches, <uint32_t>ISOLATION_BATCHES_FIRST)
-    queue.isolation_batches = min(doubled, <uint32_t>ISOLATION_BATCHES_MAX)
-    queue.isolation_left = queue.isolation_batches
+    queue.refusal.isolated = True
+    cdef uint32_t doubled = max(2 * queue.refusal.isolation_batches, <uint32_t>ISOLATION_BATCHES_FIRST)
+    queue.refusal.isolation_batches = min(doubled, <uint32_t>ISOLATION_BATCHES_MAX)
+    queue.refusal.isolation_left = queue.refusal.isolation_batches
 
 
 cdef void move_to_isolation(Core *core, Lane *lane) noexcept nogil:
     """Move the isolated queues that have no unresolved entry in the ordinary lane to the isolation lane."""
-    cdef Queue *queue = <Queue *>lane.queues.first
+    cdef Queue *queue = <Queue *>lane.intake.queues.first
     cdef Queue *following
-    cdef uint32_t left = lane.queues.length
-    lane.isolation_pending = False
-    if lane.other_lane == NULL:
+    cdef uint32_t left = lane.intake.queues.length
+    lane.refusal.isolation_pending = False
+    if lane.topics.other_lane == NULL:
         append_lane(core, lane)
     while left:
         left -= 1
         following = <Queue *>queue.link.next
-        if queue.isolated and lane.other_lane == NULL:
-            queue.isolated = False  # no memory or table row for the isolation lane: it stays in its lane
-        elif queue.isolated and _has_unresolved(core, queue):
-            lane.isolation_pending = True
-        elif queue.isolated:
-            queue.isolation_left = queue.isolation_batches
-            move_queue(queue, lane.other_lane)
+        if queue.refusal.isolated and lane.topics.other_lane == NULL:
+            queue.refusal.isolated = False  # no memory or table row for the isolation lane: it stays in its lane
+        elif queue.refusal.isolated and _has_unresolved(core, queue):
+            lane.refusal.isolation_pending = True
+        elif queue.refusal.isolated:
+            queue.refusal.isolation_left = queue.refusal.isolation_batches
+            move_queue(queue, lane.topics.other_lane)
         queue = following
 
 
 cdef bint _has_unresolved(Core *core, Queue *queue) noexcept nogil:
     """Return whether an unresolved entry of the lane contains a batch of this queue."""
-    cdef WireBatch *wire = queue.lane.wire_head
+    cdef WireBatch *wire = queue.intake.lane.wire.head
     cdef uint32_t row
     while wire != NULL:
         row = wire.entry.contributors
@@ -546,16 +549,16 @@ cdef bint _has_unresolved(Core *core, Queue *queue) noexcept nogil:
             if core.contributor_batches[row] != NULL and core.contributor_batches[row].queue == queue:
                 return True
             row = core.contributors[row].next
-        wire = wire.next
+        wire = wire.wire.next
     return False
 
 
 cdef void count_isolated_batch(Queue *queue) noexcept nogil:
     """Count a batch accepted in the isolation lane. After the last one, move the queue back to the ordinary lane."""
-    queue.isolation_left -= queue.isolation_left > 0
-    if queue.isolation_left == 0:
-        queue.isolated = False
-        move_queue(queue, queue.lane.other_lane)
+    queue.refusal.isolation_left -= queue.refusal.isolation_left > 0
+    if queue.refusal.isolation_left == 0:
+        queue.refusal.isolated = False
+        move_queue(queue, queue.intake.lane.topics.other_lane)
 
 
 # ------------------------------------------------------------ oversized requests
@@ -583,22 +586,22 @@ cdef enum:
 
 cdef bint is_suspect(const WireBatch *wire) noexcept nogil:
     """Return whether the batch must be sent alone."""
-    return wire.breaks >= SUSPECT_BREAKS
+    return wire.refusal.breaks >= SUSPECT_BREAKS
 
 
 cdef uint64_t request_limit(const Core *core, Node *node) noexcept nogil:
     """Return the limit in bytes for a request of several batches to this broker. Remove a limit that is too old."""
-    if node.limit and core.now - node.limited_ns > <uint64_t>NODE_LIMIT_SECONDS * 1000000000:
-        node.limit = 0
-    return min(<uint64_t>core.max_request_size, node.limit) if node.limit else core.max_request_size
+    if node.refusal.limit and core.loop.now - node.refusal.limited_ns > <uint64_t>NODE_LIMIT_SECONDS * 1000000000:
+        node.refusal.limit = 0
+    return min(<uint64_t>core.max_request_size, node.refusal.limit) if node.refusal.limit else core.max_request_size
 
 
 cdef void note_answer(Node *node, const Request *request) noexcept nogil:
     """Record that the broker has answered a Produce request."""
-    node.answers += 1
-    node.largest_answered = max(node.largest_answered, request.total)
-    if request.lone:
-        node.lone_in_flight = False
+    node.refusal.answers += 1
+    node.refusal.largest_answered = max(node.refusal.largest_answered, request.produce.total)
+    if request.drain.lone:
+        node.drain.lone_in_flight = False
 
 
 cdef void note_break(Core *core, Node *node, Request *request, int32_t reason) noexcept nogil:
@@ -609,33 +612,33 @@ cdef void note_break(Core *core, Node *node, Request *request, int32_t reason) n
     cdef uint32_t index
     cdef WireBatch *wire
     cdef bint all_suspects = True
-    if request.kind != REQUEST_PRODUCE or not request.started:
+    if request.kind != REQUEST_PRODUCE or not request.connection.started:
         return
     if reason != CLOSE_BY_PEER and reason != ECONNRESET and reason != EPIPE:
         return
-    for index in range(request.wire_count):
-        wire = request.wires[index]
-        if wire.state != WIRE_IN_FLIGHT or wire.request != request:
+    for index in range(request.produce.wire_count):
+        wire = request.produce.wires[index]
+        if wire.wire.state != WIRE_IN_FLIGHT or wire.wire.request != request:
             continue
-        if wire.breaks == 0:
-            wire.lone_breaks = 0
-        wire.breaks = min(wire.breaks + 1, <uint32_t>BREAKS_KEPT)
+        if wire.refusal.breaks == 0:
+            wire.refusal.lone_breaks = 0
+        wire.refusal.breaks = min(wire.refusal.breaks + 1, <uint32_t>BREAKS_KEPT)
         all_suspects = all_suspects and is_suspect(wire)
-        if request.lone:
+        if request.drain.lone:
             _note_lone_break(core, node, request, wire)
-    if all_suspects and request.wire_count > 1:
-        node.limit = min(request_limit(core, node), max(request.total // 2, <uint64_t>CYP_BLOCK_BYTES))
-        node.limited_ns = core.now
+    if all_suspects and request.produce.wire_count > 1:
+        node.refusal.limit = min(request_limit(core, node), max(request.produce.total // 2, <uint64_t>CYP_BLOCK_BYTES))
+        node.refusal.limited_ns = core.loop.now
 
 
 cdef void _note_lone_break(Core *core, Node *node, Request *request, WireBatch *wire) noexcept nogil:
-    if wire.lone_breaks == 0:
-        wire.answers_before = node.answers
-    wire.lone_breaks = min(wire.lone_breaks + 1, <uint32_t>BREAKS_KEPT)
-    if wire.entry.length <= CYP_BLOCK_BYTES or request.total <= node.largest_answered:
+    if wire.refusal.lone_breaks == 0:
+        wire.refusal.answers_before = node.refusal.answers
+    wire.refusal.lone_breaks = min(wire.refusal.lone_breaks + 1, <uint32_t>BREAKS_KEPT)
+    if wire.entry.length <= CYP_BLOCK_BYTES or request.produce.total <= node.refusal.largest_answered:
         return  # its size is not the cause
-    if wire.lone_breaks >= LONE_BREAKS_MAX \
-            or (wire.lone_breaks >= LONE_BREAKS_MIN and node.answers > wire.answers_before):
+    if wire.refusal.lone_breaks >= LONE_BREAKS_MAX \
+            or (wire.refusal.lone_breaks >= LONE_BREAKS_MIN and node.refusal.answers > wire.refusal.answers_before):
         _fail(core, wire)
 
 
@@ -644,16 +647,16 @@ cdef void _fail(Core *core, WireBatch *wire) noexcept nogil:
     cdef uint32_t row = wire.entry.contributors
     cdef ClientBatch *batch
     if wire.partial:
-        wire.unsure = True  # the attempt had begun
+        wire.idempotence.unsure = True  # the attempt had begun
         give_up(core, wire, CODE_REQUEST_TOO_LARGE, NULL)
         return
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         row = core.contributors[row].next
-        if batch != NULL and not batch.reported:
+        if batch != NULL and not batch.outcome.reported:
             report(core, batch, CODE_REQUEST_TOO_LARGE, NULL)
-            wire.unreported -= 1
-    wire.unsure = True  # the attempt had begun
+            wire.refusal.unreported -= 1
+    wire.idempotence.unsure = True  # the attempt had begun
     give_up(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
 
 
@@ -671,46 +674,47 @@ cdef void _fail(Core *core, WireBatch *wire) noexcept nogil:
 
 cdef void expire(Core *core, FrontEnd *front_end) noexcept nogil:
     """Report the batches of the front-end whose delivery timeout is over."""
-    cdef ClientBatch *batch = front_end.age_head
-    while batch != NULL and batch.born_ns + front_end.delivery_timeout_ns <= core.now:
+    cdef ClientBatch *batch = front_end.outcome.age_head
+    while batch != NULL and batch.intake.born_ns + front_end.delivery_timeout_ns <= core.loop.now:
         _expire_with_reason(core, batch)
-        batch = front_end.age_head
+        batch = front_end.outcome.age_head
 
 
 cdef void _expire_with_reason(Core *core, ClientBatch *batch) noexcept nogil:
     """Let the outcome tell why the broker that the batch waited for cannot be used, if that is so."""
-    cdef Node *node = first_connection(batch.queue.lane.leader) if batch.queue != NULL else NULL
-    cdef Verdict verdict = Verdict(batch.wire, NULL, 0, False, 0, NULL)
-    if node != NULL and (node.state != CONNECTION_READY or node.muted_until_ns > core.now):
-        verdict.text, verdict.text_bytes = node.error, node.error_bytes
+    cdef Node *node = first_connection(batch.queue.intake.lane.drain.leader) if batch.queue != NULL else NULL
+    cdef Verdict verdict = Verdict(batch.wire.batch, NULL, 0, False, 0, NULL)
+    if node != NULL and (node.connection.state != CONNECTION_READY or node.connection.muted_until_ns > core.loop.now):
+        verdict.text, verdict.text_bytes = node.connections.error, node.connections.error_bytes
     _expire(core, batch, &verdict)
 
 
 cdef void _expire(Core *core, ClientBatch *batch, const Verdict *verdict) noexcept nogil:
-    cdef WireBatch *wire = batch.wire
+    cdef WireBatch *wire = batch.wire.batch
     cdef bint certain
     cdef int32_t reason
-    if batch.split:
+    if batch.parts.split:
         _expire_parts(core, batch, verdict)
         return
-    if batch.state == BATCH_ASSIGNED and wire.unsure and wire.proven and wire.state == WIRE_WAITING:
-        complete(core, wire, wire.proven_offset, -1)
+    if batch.intake.state == BATCH_ASSIGNED and wire.idempotence.unsure and wire.idempotence.proven \
+            and wire.wire.state == WIRE_WAITING:
+        complete(core, wire, wire.idempotence.proven_offset, -1)
         return
-    if batch.state == BATCH_ASSIGNED:
-        certain = not batch.reported and wire.state == WIRE_WAITING and not wire.unsure
-        if certain and wire.unreported == 1:
+    if batch.intake.state == BATCH_ASSIGNED:
+        certain = not batch.outcome.reported and wire.wire.state == WIRE_WAITING and not wire.idempotence.unsure
+        if certain and wire.refusal.unreported == 1:
             give_up(core, wire, _reason(batch), verdict)
             return
         if certain and withdraw(core, batch, _reason(batch), verdict):
             return
-        if batch.reported:
+        if batch.outcome.reported:
             age_unlink(batch.front_end, batch)
         else:
             report(core, batch, CODE_OUTCOME_UNKNOWN, verdict)
-        wire.unreported -= 1
+        wire.refusal.unreported -= 1
         drop_hopeless(core, wire.lane, verdict)
         return
-    if batch.state != BATCH_CLOSED and not seal(core, batch):
+    if batch.intake.state != BATCH_CLOSED and not seal(core, batch):
         return
     reason = _reason(batch)
     remove(batch.queue, batch)
@@ -722,28 +726,28 @@ cdef void _expire_parts(Core *core, ClientBatch *batch, const Verdict *verdict) 
 
     Parts that were acknowledged before keep their offsets.
     """
-    cdef Lane *lane = batch.queue.lane
+    cdef Lane *lane = batch.queue.intake.lane
     cdef WireBatch *wire = next_part(core, batch, NULL)
     cdef WireBatch *following
-    while wire != NULL and batch.split:
+    while wire != NULL and batch.parts.split:
         following = next_part(core, batch, wire)
-        if wire.state == WIRE_WAITING and wire.unsure and wire.proven:
-            complete(core, wire, wire.proven_offset, -1)
-        elif wire.state == WIRE_WAITING and not wire.unsure:
+        if wire.wire.state == WIRE_WAITING and wire.idempotence.unsure and wire.idempotence.proven:
+            complete(core, wire, wire.idempotence.proven_offset, -1)
+        elif wire.wire.state == WIRE_WAITING and not wire.idempotence.unsure:
             give_up(core, wire, _reason(batch), verdict)
         wire = following
-    if not batch.split:
+    if not batch.parts.split:
         return
     report(core, batch, CODE_OUTCOME_UNKNOWN, verdict)
     wire = next_part(core, batch, NULL)
     while wire != NULL:
-        wire.unreported = 0
+        wire.refusal.unreported = 0
         wire = next_part(core, batch, wire)
     drop_hopeless(core, lane, verdict)
 
 
 cdef inline int32_t _reason(const ClientBatch *batch) noexcept nogil:
     """Return the error of an expired batch that is in no log: its topic does not exist, or the delivery timeout."""
-    if batch.queue.lane.topic.error == ERROR_UNKNOWN_TOPIC_OR_PARTITION:
+    if batch.queue.intake.lane.topic.loop.error == ERROR_UNKNOWN_TOPIC_OR_PARTITION:
         return ERROR_UNKNOWN_TOPIC_OR_PARTITION
     return CODE_DELIVERY_TIMEOUT

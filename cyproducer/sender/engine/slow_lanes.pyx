@@ -31,19 +31,25 @@ cdef enum:
 
 cdef inline bint is_tried(const Lane *lane) noexcept nogil:
     """Return whether the lane has a request of its own on the slow connection: it may be slow, or not."""
-    return lane.leader.broker != NULL and (lane.doubt == DOUBT_SHARED or lane.late_answers < SURE_MIN)
+    return (
+        lane.drain.leader.broker != NULL
+        and (lane.slow_lanes.doubt == DOUBT_SHARED or lane.slow_lanes.late_answers < SURE_MIN)
+    )
 
 
 cdef inline bint trials_wait(const Node *broker) noexcept nogil:
     """Return whether trials must wait: the slow connection waits for the answer to a lane that is slow."""
-    cdef const Request *request = broker.slow.sent_head
-    return broker.latency.trials_wait_ns and request != NULL and request.kind == REQUEST_PRODUCE \
-        and request.wires[0].lane.doubt == DOUBT_ALONE
+    cdef const Request *request = broker.slow.connection.sent_head
+    return broker.slow_lanes.latency.trials_wait_ns and request != NULL and request.kind == REQUEST_PRODUCE \
+        and request.produce.wires[0].lane.slow_lanes.doubt == DOUBT_ALONE
 
 
 cdef inline bint has_trials(const Node *broker) noexcept nogil:
     """Return whether the slow connection must be left to trials: they are running, or about to begin."""
-    return broker.latency.alarmed and (broker.trials_end_ns or broker.latency.trials_wait_ns)
+    return (
+        broker.slow_lanes.latency.alarmed
+        and (broker.slow_lanes.trials_end_ns or broker.slow_lanes.latency.trials_wait_ns)
+    )
 
 
 cdef inline bint is_held(const Lane *lane) noexcept nogil:
@@ -52,17 +58,17 @@ cdef inline bint is_held(const Lane *lane) noexcept nogil:
     Either it then moves to the slow connection, or something is in flight there. The latter is only possible if its
     partition has had another leader meanwhile.
     """
-    cdef const Node *slow = lane.leader.slow
-    cdef const WireBatch *wire = lane.wire_head
-    if slow == NULL or not lane.in_flight:
+    cdef const Node *slow = lane.drain.leader.slow
+    cdef const WireBatch *wire = lane.wire.head
+    if slow == NULL or not lane.wire.in_flight:
         return False
-    if lane.doubt != DOUBT_NONE and slow.state == CONNECTION_READY \
-            and not (lane.doubt == DOUBT_SHARED and trials_wait(lane.leader)):
+    if lane.slow_lanes.doubt != DOUBT_NONE and slow.connection.state == CONNECTION_READY \
+            and not (lane.slow_lanes.doubt == DOUBT_SHARED and trials_wait(lane.drain.leader)):
         return True
-    while wire != NULL and slow.in_flight:
-        if wire.state == WIRE_IN_FLIGHT and wire.request.node == slow:
+    while wire != NULL and slow.connection.in_flight:
+        if wire.wire.state == WIRE_IN_FLIGHT and wire.wire.request.connection.node == slow:
             return True
-        wire = wire.next
+        wire = wire.wire.next
     return False
 
 
@@ -82,28 +88,36 @@ cdef enum:
 cdef uint64_t late_at(const Core *core, const Node *node) noexcept nogil:
     """Return when the first request of the connection is late; UINT64_MAX if that does not matter."""
     cdef const Node *broker = first_connection(<Node *>node)
-    cdef const Request *request = node.sent_head
-    if request == NULL or request.late or request.kind != REQUEST_PRODUCE or node.state != CONNECTION_READY \
-            or not is_known(&broker.latency) or (node == broker and core.now < broker.no_doubts_until_ns):
+    cdef const Request *request = node.connection.sent_head
+    if request == NULL or request.slow_lanes.late or request.kind != REQUEST_PRODUCE \
+            or node.connection.state != CONNECTION_READY or not is_known(&broker.slow_lanes.latency) \
+            or (node == broker and core.loop.now < broker.slow_lanes.no_doubts_until_ns):
         return UINT64_MAX
     # a broker that throttles does not read what was sent meanwhile
-    return max(max(request.sent_ns, node.answered_ns), max(node.muted_until_ns, broker.hung_until_ns)) \
-        + late_after_ns(&broker.latency)
+    return (
+        max(
+            max(request.connection.sent_ns, node.connection.answered_ns),
+            max(node.connection.muted_until_ns, broker.slow_lanes.hung_until_ns)
+        ) + late_after_ns(&broker.slow_lanes.latency)
+    )
 
 
 cdef bint delays_others(const Node *node) noexcept nogil:
     """Return whether another lane waits behind a lane of the connection's first request, or shares the request."""
-    cdef const Request *request = node.sent_head
-    cdef const Lane *lane = request.wires[0].lane
-    if node.broker != NULL or request.wire_count > 1:
+    cdef const Request *request = node.connection.sent_head
+    cdef const Lane *lane = request.produce.wires[0].lane
+    if node.broker != NULL or request.produce.wire_count > 1:
         return True
-    if node.ready_count + node.lingering.length > <uint32_t>(lane.leader == node and lane.listed != LIST_NONE):
+    if (
+        node.drain.ready_count + node.drain.lingering.length
+        > <uint32_t>(lane.drain.leader == node and lane.drain.listed != LIST_NONE)
+    ):
         return True
-    request = request.next
+    request = request.connection.next
     while request != NULL:
-        if request.wire_count > 1 or (request.wire_count and request.wires[0].lane != lane):
+        if request.produce.wire_count > 1 or (request.produce.wire_count and request.produce.wires[0].lane != lane):
             return True
-        request = request.next
+        request = request.connection.next
     return False
 
 
@@ -113,9 +127,9 @@ cdef void note_late(Core *core, Node *node) noexcept nogil:
     While the slow connection waits for the answer to a Produce request, it cannot show that. Then the lanes are doubted
     at once.
     """
-    node.sent_head.late = True
+    node.connection.sent_head.slow_lanes.late = True
     if node.broker != NULL:
-        _judge_late(core, node, node.sent_head)
+        _judge_late(core, node, node.connection.sent_head)
     elif _is_open(node.slow) and _waits_for_produce(node.slow):
         _doubt_all(core, node)
     else:
@@ -124,7 +138,10 @@ cdef void note_late(Core *core, Node *node) noexcept nogil:
 
 cdef bint is_late(const Node *node) noexcept nogil:
     """Return whether the connection still waits for the answer to a late request."""
-    return node.state == CONNECTION_READY and node.sent_head != NULL and node.sent_head.late
+    return (
+        node.connection.state == CONNECTION_READY and node.connection.sent_head != NULL
+        and node.connection.sent_head.slow_lanes.late
+    )
 
 
 cdef void judge_answer(Core *core, Node *node, Request *request) noexcept nogil:
@@ -133,56 +150,59 @@ cdef void judge_answer(Core *core, Node *node, Request *request) noexcept nogil:
     cdef uint64_t taken = _taken_ns(core, node, request)
     cdef uint32_t index
     cdef Lane *lane
-    broker.doubts_changed = True
-    if node != broker and broker.trials_end_ns:
-        broker.trials_end_ns = min(broker.trials_end_ns, _trials_end(core, broker))
+    broker.slow_lanes.doubts_changed = True
+    if node != broker and broker.slow_lanes.trials_end_ns:
+        broker.slow_lanes.trials_end_ns = min(broker.slow_lanes.trials_end_ns, _trials_end(core, broker))
     if request.kind != REQUEST_PRODUCE:
         return
-    for index in range(request.wire_count):
-        request.wires[index].lane.answered_ns = core.now
+    for index in range(request.produce.wire_count):
+        request.produce.wires[index].lane.slow_lanes.answered_ns = core.loop.now
     if node == broker:
-        if request.late:
-            broker.latency.late_ns = taken
-        add_sample(&broker.latency, taken, core.now)
+        if request.slow_lanes.late:
+            broker.slow_lanes.latency.late_ns = taken
+        add_sample(&broker.slow_lanes.latency, taken, core.loop.now)
         return
-    for index in range(request.wire_count):
-        lane = request.wires[index].lane
-        if taken > late_after_ns(&broker.latency):
-            lane.prompt_answers = 0  # it was noted as late before, unless this process did not run meanwhile
+    for index in range(request.produce.wire_count):
+        lane = request.produce.wires[index].lane
+        if taken > late_after_ns(&broker.slow_lanes.latency):
+            lane.slow_lanes.prompt_answers = 0  # it was noted as late before, unless this process did not run meanwhile
             continue
-        lane.prompt_answers += 1
-        if lane.doubt == DOUBT_SHARED:
-            broker.prompt_trials += 1
+        lane.slow_lanes.prompt_answers += 1
+        if lane.slow_lanes.doubt == DOUBT_SHARED:
+            broker.slow_lanes.prompt_trials += 1
             _age_trials(broker)
-        elif lane.doubt == DOUBT_ALONE and lane.prompt_answers >= min(4 * lane.late_answers, <uint32_t>PROMPT_MIN):
-            lane.doubt = DOUBT_NONE
-            if lane.late_answers == 1:
+        elif lane.slow_lanes.doubt == DOUBT_ALONE \
+                and lane.slow_lanes.prompt_answers >= min(4 * lane.slow_lanes.late_answers, <uint32_t>PROMPT_MIN):
+            lane.slow_lanes.doubt = DOUBT_NONE
+            if lane.slow_lanes.late_answers == 1:
                 _pause(core, broker)
 
 
 cdef inline uint64_t _taken_ns(const Core *core, const Node *node, const Request *request) noexcept nogil:
     """Return for how long the request has been the first one of its connection."""
-    return core.now - min(max(request.sent_ns, node.answered_ns), core.now)
+    return core.loop.now - min(max(request.connection.sent_ns, node.connection.answered_ns), core.loop.now)
 
 
 cdef inline bint _is_open(const Node *slow) noexcept nogil:
-    return slow != NULL and slow.state == CONNECTION_READY
+    return slow != NULL and slow.connection.state == CONNECTION_READY
 
 
 cdef inline bint _waits_for_produce(const Node *node) noexcept nogil:
-    return node.sent_head != NULL and node.sent_head.kind == REQUEST_PRODUCE
+    return node.connection.sent_head != NULL and node.connection.sent_head.kind == REQUEST_PRODUCE
 
 
 cdef inline void _age_trials(Node *broker) noexcept nogil:
     """Halve the counts of trials from time to time, so that they tell how the broker is now."""
-    if broker.late_trials + broker.prompt_trials > TRIALS_COUNTED:
-        broker.late_trials //= 2
-        broker.prompt_trials //= 2
+    if broker.slow_lanes.late_trials + broker.slow_lanes.prompt_trials > TRIALS_COUNTED:
+        broker.slow_lanes.late_trials //= 2
+        broker.slow_lanes.prompt_trials //= 2
 
 
 cdef inline void _pause(Core *core, Node *broker) noexcept nogil:
     """Doubt nobody for a while, after a false alarm."""
-    broker.no_doubts_until_ns = max(broker.no_doubts_until_ns, core.now + false_alarm_ns(&broker.latency))
+    broker.slow_lanes.no_doubts_until_ns = max(
+        broker.slow_lanes.no_doubts_until_ns, core.loop.now + false_alarm_ns(&broker.slow_lanes.latency)
+    )
 
 
 cdef bint may_ask(Core *core, Node *broker) noexcept nogil:
@@ -191,13 +211,13 @@ cdef bint may_ask(Core *core, Node *broker) noexcept nogil:
     Another question may be unanswered. Behind a Produce request the answer would show nothing, so the lanes are doubted
     at once.
     """
-    if broker.asked_ns:
+    if broker.slow_lanes.asked_ns:
         return False
     if _waits_for_produce(broker.slow):
         if is_late(broker):
             _doubt_all(core, broker)
         return False
-    broker.asked_ns = core.now
+    broker.slow_lanes.asked_ns = core.loop.now
     return True
 
 
@@ -206,103 +226,106 @@ cdef void judge_slow_answer(Core *core, Node *broker) noexcept nogil:
 
     If that answer was late, too, the broker itself has hung, and the time for the request begins anew.
     """
-    cdef uint64_t asked_ns = broker.asked_ns
-    broker.asked_ns = 0
-    if asked_ns == 0 or not is_late(broker) or not _is_open(broker.slow) or core.now < broker.no_doubts_until_ns:
+    cdef uint64_t asked_ns = broker.slow_lanes.asked_ns
+    broker.slow_lanes.asked_ns = 0
+    if asked_ns == 0 or not is_late(broker) or not _is_open(broker.slow) \
+            or core.loop.now < broker.slow_lanes.no_doubts_until_ns:
         return
-    if core.now - min(asked_ns, core.now) <= late_after_ns(&broker.latency):
+    if core.loop.now - min(asked_ns, core.loop.now) <= late_after_ns(&broker.slow_lanes.latency):
         _doubt_all(core, broker)
         return
-    broker.hung_until_ns = core.now
-    broker.sent_head.late = False
-    note_timer(core, core.now + late_after_ns(&broker.latency))
+    broker.slow_lanes.hung_until_ns = core.loop.now
+    broker.connection.sent_head.slow_lanes.late = False
+    note_timer(core, core.loop.now + late_after_ns(&broker.slow_lanes.latency))
 
 
 cdef void _doubt_all(Core *core, Node *broker) noexcept nogil:
     """Doubt all lanes of the late request of the first connection."""
-    cdef Request *request = broker.sent_head
+    cdef Request *request = broker.connection.sent_head
     cdef uint32_t index
     cdef Lane *lane
-    begin_alarm(&broker.latency, core.now + TRIALS_WAIT_NS)
-    for index in range(request.wire_count):
-        lane = request.wires[index].lane
-        if lane.leader != broker or lane.doubt != DOUBT_NONE:
+    begin_alarm(&broker.slow_lanes.latency, core.loop.now + TRIALS_WAIT_NS)
+    for index in range(request.produce.wire_count):
+        lane = request.produce.wires[index].lane
+        if lane.drain.leader != broker or lane.slow_lanes.doubt != DOUBT_NONE:
             continue
-        if lane.doubted_at != broker:
+        if lane.slow_lanes.doubted_at != broker:
             forget_doubt(lane)
-            lane.doubted_at = broker
-            lane.next_doubted = broker.doubted
-            broker.doubted = lane
-        lane.doubt = DOUBT_SHARED
-        lane.prompt_answers = lane.late_answers = 0
-    broker.doubts_changed = True
+            lane.slow_lanes.doubted_at = broker
+            lane.slow_lanes.next_doubted = broker.slow_lanes.doubted
+            broker.slow_lanes.doubted = lane
+        lane.slow_lanes.doubt = DOUBT_SHARED
+        lane.slow_lanes.prompt_answers = lane.slow_lanes.late_answers = 0
+    broker.slow_lanes.doubts_changed = True
 
 
 cdef void _judge_late(Core *core, Node *slow, Request *request) noexcept nogil:
     """Handle a late request of the slow connection. Late trials show which lane is slow."""
     cdef Node *broker = slow.broker
     cdef Lane *tried
-    cdef Lane *lane = broker.doubted
-    broker.doubts_changed = True
-    if request.wire_count != 1:
+    cdef Lane *lane = broker.slow_lanes.doubted
+    broker.slow_lanes.doubts_changed = True
+    if request.produce.wire_count != 1:
         return
-    tried = request.wires[0].lane
-    tried.prompt_answers = 0
-    tried.late_answers += 1
-    if tried.leader == slow and tried.doubt == DOUBT_ALONE and tried.late_answers == 2:
-        note_slow_lane(&broker.latency)
-    if tried.leader != slow or tried.doubt != DOUBT_SHARED:
+    tried = request.produce.wires[0].lane
+    tried.slow_lanes.prompt_answers = 0
+    tried.slow_lanes.late_answers += 1
+    if tried.drain.leader == slow and tried.slow_lanes.doubt == DOUBT_ALONE and tried.slow_lanes.late_answers == 2:
+        note_slow_lane(&broker.slow_lanes.latency)
+    if tried.drain.leader != slow or tried.slow_lanes.doubt != DOUBT_SHARED:
         return
-    tried.doubt = DOUBT_ALONE
-    broker.latency.found = True
-    broker.late_trials += 1
+    tried.slow_lanes.doubt = DOUBT_ALONE
+    broker.slow_lanes.latency.found = True
+    broker.slow_lanes.late_trials += 1
     _age_trials(broker)
     _end_trials(broker)
     if not _is_slow(core, broker):
         return
-    note_slow_broker(&broker.latency, _taken_ns(core, slow, request))
-    broker.no_doubts_until_ns = core.now + SLOW_BROKER_NS
+    note_slow_broker(&broker.slow_lanes.latency, _taken_ns(core, slow, request))
+    broker.slow_lanes.no_doubts_until_ns = core.loop.now + SLOW_BROKER_NS
     while lane != NULL:
-        lane.doubt = DOUBT_NONE
-        lane = lane.next_doubted
+        lane.slow_lanes.doubt = DOUBT_NONE
+        lane = lane.slow_lanes.next_doubted
 
 
 cdef void _end_trials(Node *broker) noexcept nogil:
     """End the doubts of the lanes that wait at the slow connection for a trial."""
-    cdef Lane *lane = broker.doubted
-    broker.trials_end_ns = 0
-    broker.doubts_changed = True
+    cdef Lane *lane = broker.slow_lanes.doubted
+    broker.slow_lanes.trials_end_ns = 0
+    broker.slow_lanes.doubts_changed = True
     while lane != NULL:
-        if lane.doubt == DOUBT_SHARED and lane.leader == broker.slow:
-            lane.doubt = DOUBT_NONE
-        lane = lane.next_doubted
+        if lane.slow_lanes.doubt == DOUBT_SHARED and lane.drain.leader == broker.slow:
+            lane.slow_lanes.doubt = DOUBT_NONE
+        lane = lane.slow_lanes.next_doubted
 
 
 cdef bint _is_slow(const Core *core, const Node *broker) noexcept nogil:
     """Return whether most trials were late, or most of the broker's lanes with data are slow."""
     cdef uint32_t index, slow = 0, used = 0
     cdef const Lane *lane
-    if broker.late_trials >= LATE_TRIALS_MIN and broker.late_trials > broker.prompt_trials:
+    if broker.slow_lanes.late_trials >= LATE_TRIALS_MIN \
+            and broker.slow_lanes.late_trials > broker.slow_lanes.prompt_trials:
         return True
-    for index in range(core.lane_count):
-        lane = core.lanes[index]
-        if lane == NULL or lane.leader == NULL or (lane.leader != broker and lane.leader != broker.slow):
+    for index in range(core.topics.lane_count):
+        lane = core.topics.lanes[index]
+        if lane == NULL or lane.drain.leader == NULL \
+                or (lane.drain.leader != broker and lane.drain.leader != broker.slow):
             continue
         if _has_data(core, lane):
             used += 1
-            slow += lane.doubt == DOUBT_ALONE
+            slow += lane.slow_lanes.doubt == DOUBT_ALONE
     return 2 * slow > used
 
 
 cdef inline bint _has_data(const Core *core, const Lane *lane) noexcept nogil:
     """Return whether the lane has batches, or has had some lately."""
-    return lane.queues.length or lane.unresolved \
-        or core.now - min(lane.answered_ns, core.now) < <uint64_t>RECENT_NS
+    return lane.intake.queues.length or lane.wire.unresolved \
+        or core.loop.now - min(lane.slow_lanes.answered_ns, core.loop.now) < <uint64_t>RECENT_NS
 
 
 cdef void note_opened(Node *node) noexcept nogil:
     """Note that a connection is ready: doubted lanes may go by the slow one from now on."""
-    first_connection(node).doubts_changed = True
+    first_connection(node).slow_lanes.doubts_changed = True
 
 
 cdef void note_ended(Core *core, Node *node) noexcept nogil:
@@ -311,17 +334,17 @@ cdef void note_ended(Core *core, Node *node) noexcept nogil:
     Nothing of these lanes is in flight any more.
     """
     cdef Node *broker = first_connection(node)
-    cdef Lane *lane = broker.doubted
-    broker.doubts_changed = True
-    broker.no_doubts_until_ns = max(broker.no_doubts_until_ns, core.now + ENDED_NS)
-    broker.latency.found = True  # this is no false alarm
+    cdef Lane *lane = broker.slow_lanes.doubted
+    broker.slow_lanes.doubts_changed = True
+    broker.slow_lanes.no_doubts_until_ns = max(broker.slow_lanes.no_doubts_until_ns, core.loop.now + ENDED_NS)
+    broker.slow_lanes.latency.found = True  # this is no false alarm
     if node != broker:
-        broker.trials_end_ns = 0
-        broker.asked_ns = 0
+        broker.slow_lanes.trials_end_ns = 0
+        broker.slow_lanes.asked_ns = 0
     while lane != NULL:
-        if node != broker or lane.leader == node:
-            lane.doubt = DOUBT_NONE
-        lane = lane.next_doubted
+        if node != broker or lane.drain.leader == node:
+            lane.slow_lanes.doubt = DOUBT_NONE
+        lane = lane.slow_lanes.next_doubted
 
 
 cdef void set_broker(Core *core, Lane *lane, Node *broker, int32_t epoch) noexcept nogil:
@@ -330,71 +353,72 @@ cdef void set_broker(Core *core, Lane *lane, Node *broker, int32_t epoch) noexce
     Nothing is known of the lane's latency at another leader.
     """
     cdef Node *leader = broker
-    if broker != NULL and lane.leader != NULL and lane.leader.broker == broker:
-        leader = lane.leader
-    if leader != lane.leader and lane.doubted_at != NULL:
+    if broker != NULL and lane.drain.leader != NULL and lane.drain.leader.broker == broker:
+        leader = lane.drain.leader
+    if leader != lane.drain.leader and lane.slow_lanes.doubted_at != NULL:
         forget_doubt(lane)
     set_leader(core, lane, leader, epoch)
 
 
 cdef void settle_doubts(Core *core, Node *broker) noexcept nogil:
     """Move the lanes whose doubts have changed and of which nothing is in flight to the connection that they need."""
-    if broker.doubted == NULL:
+    if broker.slow_lanes.doubted == NULL:
         return
-    if broker.trials_end_ns and broker.trials_end_ns <= core.now:
+    if broker.slow_lanes.trials_end_ns and broker.slow_lanes.trials_end_ns <= core.loop.now:
         _end_trials(broker)
-    if broker.latency.trials_wait_ns and broker.latency.trials_wait_ns <= core.now:
-        broker.latency.trials_wait_ns = 0
-        broker.doubts_changed = True
-    if broker.doubts_changed:
-        broker.doubts_changed = False
-        if not _move_lanes(core, broker) and broker.latency.alarmed:
+    if broker.slow_lanes.latency.trials_wait_ns and broker.slow_lanes.latency.trials_wait_ns <= core.loop.now:
+        broker.slow_lanes.latency.trials_wait_ns = 0
+        broker.slow_lanes.doubts_changed = True
+    if broker.slow_lanes.doubts_changed:
+        broker.slow_lanes.doubts_changed = False
+        if not _move_lanes(core, broker) and broker.slow_lanes.latency.alarmed:
             _end_alarm(core, broker)
-    if broker.trials_end_ns:
-        note_timer(core, broker.trials_end_ns)
-    if broker.latency.trials_wait_ns:
-        note_timer(core, broker.latency.trials_wait_ns)
+    if broker.slow_lanes.trials_end_ns:
+        note_timer(core, broker.slow_lanes.trials_end_ns)
+    if broker.slow_lanes.latency.trials_wait_ns:
+        note_timer(core, broker.slow_lanes.latency.trials_wait_ns)
 
 
 cdef bint _move_lanes(Core *core, Node *broker) noexcept nogil:
     """Return whether there are lanes of which it is not known yet whether they are slow."""
     cdef bint any_shared = False
-    cdef Lane **link = &broker.doubted
+    cdef Lane **link = &broker.slow_lanes.doubted
     cdef Lane *lane
     cdef Node *wanted
     cdef bint is_open = _is_open(broker.slow)
     while link[0] != NULL:
         lane = link[0]
-        if lane.doubt == DOUBT_ALONE and not _has_data(core, lane):
-            lane.doubt = DOUBT_NONE
-        any_shared = any_shared or lane.doubt == DOUBT_SHARED
-        wanted = broker.slow if is_open and lane.doubt != DOUBT_NONE else broker
-        if lane.doubt == DOUBT_SHARED and lane.leader == broker and is_open and trials_wait(broker):
+        if lane.slow_lanes.doubt == DOUBT_ALONE and not _has_data(core, lane):
+            lane.slow_lanes.doubt = DOUBT_NONE
+        any_shared = any_shared or lane.slow_lanes.doubt == DOUBT_SHARED
+        wanted = broker.slow if is_open and lane.slow_lanes.doubt != DOUBT_NONE else broker
+        if lane.slow_lanes.doubt == DOUBT_SHARED and lane.drain.leader == broker and is_open and trials_wait(broker):
             wanted = broker
-        if lane.leader != wanted and not lane.in_flight:
+        if lane.drain.leader != wanted and not lane.wire.in_flight:
             move_lane(core, lane, wanted)
-            if lane.doubt == DOUBT_SHARED:
-                broker.trials_end_ns = max(
-                    broker.trials_end_ns, _trials_end(core, broker) + (BUSY_NS if broker.slow.in_flight else 0)
+            if lane.slow_lanes.doubt == DOUBT_SHARED:
+                broker.slow_lanes.trials_end_ns = max(
+                    broker.slow_lanes.trials_end_ns,
+                    _trials_end(core, broker) + (BUSY_NS if broker.slow.connection.in_flight else 0)
                 )
-        if lane.doubt == DOUBT_NONE and lane.leader == broker:
-            link[0] = lane.next_doubted
-            lane.doubted_at = NULL
+        if lane.slow_lanes.doubt == DOUBT_NONE and lane.drain.leader == broker:
+            link[0] = lane.slow_lanes.next_doubted
+            lane.slow_lanes.doubted_at = NULL
         else:
-            link = &lane.next_doubted
+            link = &lane.slow_lanes.next_doubted
     return any_shared
 
 
 cdef inline uint64_t _trials_end(const Core *core, const Node *broker) noexcept nogil:
     """Return when the trials end that begin now."""
-    cdef uint64_t late_ns = min(broker.latency.late_ns, <uint64_t>LATE_MAX_NS)
-    return core.now + TRIALS_FACTOR * late_after_ns(&broker.latency) + late_ns
+    cdef uint64_t late_ns = min(broker.slow_lanes.latency.late_ns, <uint64_t>LATE_MAX_NS)
+    return core.loop.now + TRIALS_FACTOR * late_after_ns(&broker.slow_lanes.latency) + late_ns
 
 
 cdef void _end_alarm(Core *core, Node *broker) noexcept nogil:
     """Note that the trials are over. If none was late, no lane is doubted for a while."""
-    broker.trials_end_ns = 0
-    broker.latency.trials_wait_ns = 0
-    broker.latency.alarmed = False
-    if not broker.latency.found:
+    broker.slow_lanes.trials_end_ns = 0
+    broker.slow_lanes.latency.trials_wait_ns = 0
+    broker.slow_lanes.latency.alarmed = False
+    if not broker.slow_lanes.latency.found:
         _pause(core, broker)

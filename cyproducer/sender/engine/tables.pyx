@@ -10,33 +10,34 @@ cdef object core_new(Core *core):
     """Allocate the private tables. Raise MemoryError."""
     cdef uint32_t index
     core.wires = <WireBatch *>calloc(CYP_ENTRIES_MAX, sizeof(WireBatch))
-    core.free_wires = <uint32_t *>calloc(CYP_ENTRIES_MAX, sizeof(uint32_t))
-    core.free_contributors = <uint32_t *>calloc(CYP_CONTRIBUTORS_MAX, sizeof(uint32_t))
+    core.wire.free_wires = <uint32_t *>calloc(CYP_ENTRIES_MAX, sizeof(uint32_t))
+    core.wire.free_contributors = <uint32_t *>calloc(CYP_CONTRIBUTORS_MAX, sizeof(uint32_t))
     core.contributor_batches = <ClientBatch **>calloc(CYP_CONTRIBUTORS_MAX, sizeof(ClientBatch *))
-    core.free_bodies = <uint32_t *>calloc(CYP_BODIES_MAX, sizeof(uint32_t))
-    core.failures = <Failure *>calloc(FAILURES_MAX, sizeof(Failure))
-    core.transactions = <Transaction *>calloc(CYP_TRANSACTIONS_MAX, sizeof(Transaction))
+    core.wire.free_bodies = <uint32_t *>calloc(CYP_BODIES_MAX, sizeof(uint32_t))
+    core.outcome.failures = <Failure *>calloc(FAILURES_MAX, sizeof(Failure))
+    core.transactions.table = <Transaction *>calloc(CYP_TRANSACTIONS_MAX, sizeof(Transaction))
     core.named = <Named *>calloc(NAMED_MAX, sizeof(Named))
-    core.free_topics = <uint32_t *>calloc(CYP_TOPICS_MAX, sizeof(uint32_t))
-    core.free_rows = <uint32_t *>calloc(CYP_PARTITIONS_MAX, sizeof(uint32_t))
-    if core.wires == NULL or core.free_wires == NULL or core.free_contributors == NULL \
-            or core.contributor_batches == NULL or core.free_bodies == NULL or core.failures == NULL \
-            or core.named == NULL or core.free_topics == NULL or core.free_rows == NULL or core.transactions == NULL:
+    core.topics.free_topics = <uint32_t *>calloc(CYP_TOPICS_MAX, sizeof(uint32_t))
+    core.topics.free_rows = <uint32_t *>calloc(CYP_PARTITIONS_MAX, sizeof(uint32_t))
+    if core.wires == NULL or core.wire.free_wires == NULL or core.wire.free_contributors == NULL \
+            or core.contributor_batches == NULL or core.wire.free_bodies == NULL or core.outcome.failures == NULL \
+            or core.named == NULL or core.topics.free_topics == NULL or core.topics.free_rows == NULL \
+            or core.transactions.table == NULL:
         raise MemoryError
     # last in, first out: the lowest rows, which are in the CPU cache, are used first
     for index in range(CYP_ENTRIES_MAX):
-        core.free_wires[index] = CYP_ENTRIES_MAX - 1 - index
+        core.wire.free_wires[index] = CYP_ENTRIES_MAX - 1 - index
     for index in range(CYP_CONTRIBUTORS_MAX):
-        core.free_contributors[index] = CYP_CONTRIBUTORS_MAX - 1 - index
+        core.wire.free_contributors[index] = CYP_CONTRIBUTORS_MAX - 1 - index
     for index in range(CYP_BODIES_MAX):
-        core.free_bodies[index] = CYP_BODIES_MAX - 1 - index
-    core.free_wire_count = CYP_ENTRIES_MAX
-    core.free_contributor_count = CYP_CONTRIBUTORS_MAX
-    core.free_body_count = CYP_BODIES_MAX
-    core.producer_id = -1
-    core.producer_epoch = -1
-    core.isolation_producer_id = -1
-    core.isolation_producer_epoch = -1
+        core.wire.free_bodies[index] = CYP_BODIES_MAX - 1 - index
+    core.wire.free_wire_count = CYP_ENTRIES_MAX
+    core.wire.free_contributor_count = CYP_CONTRIBUTORS_MAX
+    core.wire.free_body_count = CYP_BODIES_MAX
+    core.idempotence.producer_id = -1
+    core.idempotence.producer_epoch = -1
+    core.idempotence.isolation_producer_id = -1
+    core.idempotence.isolation_producer_epoch = -1
 
 
 cdef void core_state(Core *core, uint8_t *base, StateGeometry *geometry) noexcept:
@@ -71,35 +72,35 @@ cdef void core_free(Core *core) noexcept:
     """Free all private memory of the engine."""
     cdef uint32_t index
     cdef Request *request
-    for index in range(core.topic_count):
-        free(core.topics[index].partitions)
-        free(core.topics[index])
-    for index in range(core.lane_count):
-        free(core.lanes[index])
-    for index in range(core.node_count):
-        free(core.nodes[index].input)
-        free(core.nodes[index].asked)
-        free(core.nodes[index])
-    while core.spare_requests != NULL:
-        request = core.spare_requests
-        core.spare_requests = request.next
+    for index in range(core.topics.count):
+        free(core.topics.table[index].topics.partitions)
+        free(core.topics.table[index])
+    for index in range(core.topics.lane_count):
+        free(core.topics.lanes[index])
+    for index in range(core.connection.node_count):
+        free(core.connection.nodes[index].connection.input)
+        free(core.connection.nodes[index].idempotence.asked)
+        free(core.connection.nodes[index])
+    while core.produce.spare_requests != NULL:
+        request = core.produce.spare_requests
+        core.produce.spare_requests = request.connection.next
         free_request(core, request)
     if CYPRODUCER_DEBUG:
-        check(core.requests_made == 0, b"every request was returned by its connection")
-    free(core.topics)
-    free(core.free_topics)
-    free(core.lanes)
-    free(core.free_rows)
-    free(core.nodes)
+        check(core.produce.requests_made == 0, b"every request was returned by its connection")
+    free(core.topics.table)
+    free(core.topics.free_topics)
+    free(core.topics.lanes)
+    free(core.topics.free_rows)
+    free(core.connection.nodes)
     free(core.wires)
-    free(core.free_wires)
-    free(core.free_contributors)
+    free(core.wire.free_wires)
+    free(core.wire.free_contributors)
     free(core.contributor_batches)
-    free(core.free_bodies)
-    free(core.events)
-    free(core.hints)
-    free(core.failures)
+    free(core.wire.free_bodies)
+    free(core.outcome.events)
+    free(core.produce.hints)
+    free(core.outcome.failures)
     free(core.named)
-    free(core.transactions)
-    free(core.deadlines)
-    free(core.tagged)
+    free(core.transactions.table)
+    free(core.front_end.deadlines)
+    free(core.front_end.tagged)

@@ -29,25 +29,25 @@ cdef class TopicNumbers:
 
     def retire(self, names):
         """Retire the numbers of topics that have left the metadata. Return the names of those that are in use."""
-        cdef FrontEnd *front_end = self.core.front_ends
+        cdef FrontEnd *front_end = self.core.front_end.first
         cdef Topic *topic
         in_use = []
         for name in names:
             number = self.front_ends.topic_numbers.get(name)
             if number is None:
                 continue
-            topic = self.core.topics[<uint32_t>number]
+            topic = self.core.topics.table[<uint32_t>number]
             if not _is_unused(topic):
                 in_use.append(name)
                 continue
-            topic.retired = True
-            topic.held = False
+            topic.topic_numbers.retired = True
+            topic.topic_numbers.held = False
             self.front_ends.snapshot.retire(number)
             CRASHPOINT(b"topics.retired")
             self._retired.append(number)
         while front_end != NULL and self._retired:
-            front_end.topics_scanned = 0
-            front_end = front_end.next
+            front_end.topic_numbers.scanned = 0
+            front_end = front_end.front_end.next
         return in_use
 
     def is_searching(self):
@@ -72,12 +72,14 @@ cdef class TopicNumbers:
         """
         cdef uint32_t number
         cdef list free_ones = [], kept = [], given = []
-        if self.core.event_count:
+        if self.core.outcome.event_count:
             return None
         _note_references(self.core)
         for number in self._retired:
-            if self.core.topics[number].retired:
-                in_use = self.core.topics[number].held or not _is_unused(self.core.topics[number])
+            if self.core.topics.table[number].topic_numbers.retired:
+                in_use = (
+                    self.core.topics.table[number].topic_numbers.held or not _is_unused(self.core.topics.table[number])
+                )
                 (kept if in_use else free_ones).append(number)
         self._retired = []
         if not self._raise_epochs(free_ones):
@@ -91,7 +93,7 @@ cdef class TopicNumbers:
         return given, [self._name_of(number) for number in kept]
 
     def _name_of(self, uint32_t number):
-        return self.core.topics[number].name[:self.core.topics[number].name_bytes].decode()
+        return self.core.topics.table[number].name[:self.core.topics.table[number].name_bytes].decode()
 
     cdef bint _raise_epochs(self, list numbers) except -1:
         """Raise the epochs in which new lanes begin above those of the lanes of these numbers.
@@ -105,30 +107,31 @@ cdef class TopicNumbers:
         cdef Lane *lane
         cdef Lane *last = NULL
         for number in numbers:
-            for at in range(core.topics[number].partition_count):
-                lane = core.topics[number].partitions[at]
-                if lane.producer_id >= 0 and lane.producer_id == core.state_header.producer_id:
-                    ordinary = max(ordinary, <int32_t>lane.producer_epoch)
-                    last = lane if lane.producer_epoch >= EPOCH_MAX else last
-                lane = lane.other_lane
-                if lane != NULL and lane.producer_id >= 0 and lane.producer_id == core.isolation_producer_id:
-                    isolation = max(isolation, <int32_t>lane.producer_epoch)
-                    last = lane if lane.producer_epoch >= EPOCH_MAX else last
+            for at in range(core.topics.table[number].topics.partition_count):
+                lane = core.topics.table[number].topics.partitions[at]
+                if lane.idempotence.producer_id >= 0 and lane.idempotence.producer_id == core.state_header.producer_id:
+                    ordinary = max(ordinary, <int32_t>lane.idempotence.producer_epoch)
+                    last = lane if lane.idempotence.producer_epoch >= EPOCH_MAX else last
+                lane = lane.topics.other_lane
+                if lane != NULL and lane.idempotence.producer_id >= 0 \
+                        and lane.idempotence.producer_id == core.idempotence.isolation_producer_id:
+                    isolation = max(isolation, <int32_t>lane.idempotence.producer_epoch)
+                    last = lane if lane.idempotence.producer_epoch >= EPOCH_MAX else last
         if last != NULL:
             want_producer_id(core, last)
             return False
-        if isolation >= core.isolation_producer_epoch:
-            core.isolation_producer_epoch = <int16_t>(isolation + 1)  # a successor gets another producer id
+        if isolation >= core.idempotence.isolation_producer_epoch:
+            core.idempotence.isolation_producer_epoch = <int16_t>(isolation + 1)  # a successor gets another producer id
         if ordinary >= core.state_header.producer_epoch:
             # A release follows before a row is free.
             core.state_header.producer_epoch = <int16_t>(ordinary + 1)
             CRASHPOINT(b"topics.epoch-raised")
-            if core.producer_id == core.state_header.producer_id:
-                core.producer_epoch = core.state_header.producer_epoch
+            if core.idempotence.producer_id == core.state_header.producer_id:
+                core.idempotence.producer_epoch = core.state_header.producer_epoch
         return True
 
     cdef object _give_back(self, uint32_t number):
-        cdef Topic *topic = self.core.topics[number]
+        cdef Topic *topic = self.core.topics.table[number]
         store_release32(&topic_state(self.core, number).state, CYP_TOPIC_RETIRED)
         CRASHPOINT(b"topics.decided")
         _free_queues(self.core, topic)
@@ -138,25 +141,25 @@ cdef class TopicNumbers:
 
 
 cdef bint _search(Core *core) noexcept nogil:
-    cdef FrontEnd *front_end = core.front_ends
+    cdef FrontEnd *front_end = core.front_end.first
     cdef uint32_t most = SLOTS_AT_ONCE, slot, end = 0, id
     while front_end != NULL:
-        while front_end.topics_scanned < front_end.slot_count:
+        while front_end.topic_numbers.scanned < front_end.slot_count:
             if most == 0:
                 untouch(core)
                 return False
             touch(core, front_end, CYP_NONE)
-            if not next_used(front_end, &front_end.topics_scanned, &end):
-                front_end.topics_scanned = front_end.slot_count
+            if not next_used(front_end, &front_end.topic_numbers.scanned, &end):
+                front_end.topic_numbers.scanned = front_end.slot_count
                 break
-            end = min(end, front_end.topics_scanned + most)
-            most -= end - front_end.topics_scanned
-            for slot in range(front_end.topics_scanned, end):
+            end = min(end, front_end.topic_numbers.scanned + most)
+            most -= end - front_end.topic_numbers.scanned
+            for slot in range(front_end.topic_numbers.scanned, end):
                 id = slot_topic(&front_end.rows[slot])
-                if id != CYP_NONE and topic_id_number(id) < core.topic_count:
-                    core.topics[topic_id_number(id)].held = True
-            front_end.topics_scanned = end
-        front_end = front_end.next
+                if id != CYP_NONE and topic_id_number(id) < core.topics.count:
+                    core.topics.table[topic_id_number(id)].topic_numbers.held = True
+            front_end.topic_numbers.scanned = end
+        front_end = front_end.front_end.next
     untouch(core)
     return True
 
@@ -165,23 +168,23 @@ cdef void _note_references(Core *core) noexcept nogil:
     """Note which topics requests for the states of producers, and the table of failures, refer to."""
     cdef uint32_t index, at
     cdef Node *node
-    for index in range(core.node_count):
-        node = core.nodes[index]
-        for at in range(node.asked_count):
-            node.asked[at].topic.held = True
-    for index in range(core.failure_count):
-        if core.failures[index].topic < core.topic_count:
-            core.topics[core.failures[index].topic].held = True
+    for index in range(core.connection.node_count):
+        node = core.connection.nodes[index]
+        for at in range(node.idempotence.asked_count):
+            node.idempotence.asked[at].topic.topic_numbers.held = True
+    for index in range(core.outcome.failure_count):
+        if core.outcome.failures[index].topic < core.topics.count:
+            core.topics.table[core.outcome.failures[index].topic].topic_numbers.held = True
 
 
 cdef bint _is_unused(const Topic *topic) noexcept nogil:
     """Return whether no batch refers to the topic or one of its lanes, and none has since used_topics was taken."""
     cdef int32_t at
     cdef Lane *lane
-    if topic.used or topic.retired and topic.held:
+    if topic.topics.used or topic.topic_numbers.retired and topic.topic_numbers.held:
         return False
-    for at in range(topic.partition_count):
-        lane = topic.partitions[at]
+    for at in range(topic.topics.partition_count):
+        lane = topic.topics.partitions[at]
         while lane != NULL:
             if not is_idle(lane) or lane.transaction != NULL and _is_of_present_epoch(lane):
                 return False
@@ -192,36 +195,36 @@ cdef bint _is_unused(const Topic *topic) noexcept nogil:
 cdef inline bint _is_of_present_epoch(const Lane *lane) noexcept nogil:
     """Return whether the lane of a transactional producer has sequences that the producer continues."""
     cdef cyp_transaction_place *place = place_of(lane.transaction)
-    return lane.producer_id == place.producer_id and lane.producer_epoch == place.producer_epoch
+    return lane.idempotence.producer_id == place.producer_id and lane.idempotence.producer_epoch == place.producer_epoch
 
 
 cdef void _free_queues(Core *core, Topic *topic) noexcept nogil:
     """Free the empty queues that front-ends have for the partitions of a topic."""
-    cdef FrontEnd *front_end = core.front_ends
+    cdef FrontEnd *front_end = core.front_end.first
     cdef int32_t at
     cdef uint32_t row
     while front_end != NULL:
-        for at in range(topic.partition_count):
-            row = topic.partitions[at].index
-            if row < front_end.queue_capacity:
-                free(front_end.queues[row])
-                front_end.queues[row] = NULL
-        front_end = front_end.next
+        for at in range(topic.topics.partition_count):
+            row = topic.topics.partitions[at].index
+            if row < front_end.intake.queue_capacity:
+                free(front_end.intake.queues[row])
+                front_end.intake.queues[row] = NULL
+        front_end = front_end.front_end.next
 
 
 cdef void _unlist_shares(Core *core, Topic *topic) noexcept nogil:
     """Remove the topic from the list of those whose shares must be published: a broker that is down keeps it there."""
     cdef Topic *before = NULL
-    cdef Topic *listed = core.shares_due
+    cdef Topic *listed = core.partitioner.shares_due
     while listed != NULL and listed != topic:
         before = listed
-        listed = listed.next_shares_due
+        listed = listed.partitioner.next_shares_due
     if listed == NULL:
         return
     if before == NULL:
-        core.shares_due = topic.next_shares_due
+        core.partitioner.shares_due = topic.partitioner.next_shares_due
     else:
-        before.next_shares_due = topic.next_shares_due
-    if core.shares_due_tail == topic:
-        core.shares_due_tail = before
-    topic.shares_due = False
+        before.partitioner.next_shares_due = topic.partitioner.next_shares_due
+    if core.partitioner.shares_due_tail == topic:
+        core.partitioner.shares_due_tail = before
+    topic.partitioner.shares_due = False

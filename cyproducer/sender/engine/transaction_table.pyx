@@ -17,28 +17,30 @@ cdef class TransactionTable:
         self.core = &front_ends.core
 
     cdef Transaction *_row(self, object index) except NULL:
-        if not 0 <= index < self.core.transaction_end or not self.core.transactions[<uint32_t>index].used:
+        if not 0 <= index < self.core.transactions.end or not self.core.transactions.table[<uint32_t>index].used:
             raise IndexError(f"row {index} of the table of transactions is not in use")
-        return &self.core.transactions[<uint32_t>index]
+        return &self.core.transactions.table[<uint32_t>index]
 
     def rows(self):
         """Return the indexes of the rows in use."""
-        return [index for index in range(self.core.transaction_end) if self.core.transactions[<uint32_t>index].used]
+        return (
+            [index for index in range(self.core.transactions.end) if self.core.transactions.table[<uint32_t>index].used]
+        )
 
     def shared_rows(self):
         """Return the indexes of the rows in which several front-ends can take part."""
         cdef uint32_t index
         found = []
-        for index in range(self.core.transaction_end):
-            if self.core.transactions[index].used and self.core.transaction_rows[index].attach_id == 0:
+        for index in range(self.core.transactions.end):
+            if self.core.transactions.table[index].used and self.core.transaction_rows[index].attach_id == 0:
                 found.append(index)
         return found
 
     def row_of(self, uint64_t attach_id):
         """Return the row of a front-end; None if it is not transactional."""
         cdef uint32_t index
-        for index in range(self.core.transaction_end):
-            if self.core.transactions[index].used and self.core.transaction_rows[index].attach_id == attach_id:
+        for index in range(self.core.transactions.end):
+            if self.core.transactions.table[index].used and self.core.transaction_rows[index].attach_id == attach_id:
                 return index
         return None
 
@@ -110,7 +112,7 @@ cdef class TransactionTable:
         cdef bint is_all
         if front_end == NULL:
             return False
-        self.core.now = monotonic_ns()
+        self.core.loop.now = monotonic_ns()
         activate(self.core, front_end)
         is_all = take_submitted(self.core, front_end)
         untouch(self.core)
@@ -127,9 +129,9 @@ cdef class TransactionTable:
         cdef Lane *lane = self._row(index).lanes
         found = []
         while lane != NULL:
-            if not lane.added and (lane.queues.length or lane.unresolved):
+            if not lane.transactions.added and (lane.intake.queues.length or lane.wire.unresolved):
                 found.append((lane.topic.name[:lane.topic.name_bytes].decode(), lane.number))
-            lane = lane.next_of_transaction
+            lane = lane.topics.next_of_transaction
         return found
 
     def note_added(self, index, partitions):
@@ -138,21 +140,21 @@ cdef class TransactionTable:
         added = set(partitions)
         while lane != NULL:
             if (lane.topic.name[:lane.topic.name_bytes].decode(), lane.number) in added:
-                lane.added = True
-            lane = lane.next_of_transaction
+                lane.transactions.added = True
+            lane = lane.topics.next_of_transaction
 
     def remove(self, index):
         """Free the row of a producer whose front-end has ended. Return False if something still refers to its lanes."""
         cdef Transaction *transaction = self._row(index)
         cdef Lane *lane = transaction.lanes
-        if self.core.event_count or self._is_attached(transaction):
+        if self.core.outcome.event_count or self._is_attached(transaction):
             return False
         while lane != NULL:
-            if lane.backs_off and lane.queues.length == 0 and lane.unresolved == 0:
+            if lane.drain.backs_off and lane.intake.queues.length == 0 and lane.wire.unresolved == 0:
                 leave_backoff(lane)  # nothing of it is sent again, so its time may end while the broker is down
             if not is_idle(lane) or self._is_asked(lane):
                 return False
-            lane = lane.next_of_transaction
+            lane = lane.topics.next_of_transaction
         while transaction.lanes != NULL:
             free_transactional(self.core, transaction.lanes)
         free_transaction(transaction)
@@ -160,18 +162,18 @@ cdef class TransactionTable:
 
     cdef bint _is_attached(self, Transaction *transaction) except -1:
         """Return whether a front-end refers to the row: it is attached, or has batches that were not released."""
-        front_end = self.core.front_ends
+        front_end = self.core.front_end.first
         while front_end != NULL:
             if front_end.transaction == transaction:
                 return True
-            front_end = front_end.next
+            front_end = front_end.front_end.next
         return False
 
     cdef bint _is_asked(self, Lane *lane) except -1:
         """Return whether a request about the state of the lane's producer is being made or in flight."""
         cdef uint32_t index, at
-        for index in range(self.core.node_count):
-            for at in range(self.core.nodes[index].asked_count):
-                if self.core.nodes[index].asked[at] == lane:
+        for index in range(self.core.connection.node_count):
+            for at in range(self.core.connection.nodes[index].idempotence.asked_count):
+                if self.core.connection.nodes[index].idempotence.asked[at] == lane:
                     return True
         return False

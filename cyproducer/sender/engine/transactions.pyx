@@ -22,7 +22,7 @@ cdef inline bint is_open(const Transaction *transaction) noexcept nogil:
 cdef inline void report_news(Transaction *transaction) noexcept nogil:
     """Let the control plane look at the transaction after this loop iteration."""
     transaction.has_news = True
-    transaction.core.transactions_news = True
+    transaction.core.transactions.news = True
 
 
 cdef inline bint may_send(Lane *lane) noexcept nogil:
@@ -34,13 +34,13 @@ cdef inline bint may_send(Lane *lane) noexcept nogil:
     cdef cyp_transaction_place *place = place_of(lane.transaction)
     if place.failed or (place.phase != CYP_TRANSACTION_READY and place.phase != CYP_TRANSACTION_OPEN):
         return False
-    if place.v2 or lane.added:
+    if place.v2 or lane.transactions.added:
         if lane.transaction.settling == UNSETTLED:
             lane.transaction.settling = UNSETTLED_AND_AWAITED
             report_news(lane.transaction)
         return lane.transaction.settling == SETTLED
-    if not lane.addition_wanted:
-        lane.addition_wanted = True
+    if not lane.transactions.addition_wanted:
+        lane.transactions.addition_wanted = True
         report_news(lane.transaction)
     return False
 
@@ -49,9 +49,9 @@ cdef void place_transactions(Core *core) noexcept:
     """Connect the private table with the rows of the state region."""
     cdef uint32_t index
     for index in range(CYP_TRANSACTIONS_MAX):
-        core.transactions[index].core = core
-        core.transactions[index].index = index
-        core.transactions[index].row = &core.transaction_rows[index]
+        core.transactions.table[index].core = core
+        core.transactions.table[index].index = index
+        core.transactions.table[index].row = &core.transaction_rows[index]
 
 
 cdef Transaction *add_transaction(Core *core, uint64_t attach_id, bytes name, int32_t timeout_ms) except NULL:
@@ -94,12 +94,12 @@ cdef Transaction *find_shared(Core *core, bytes name, int64_t producer_id, int16
     cdef uint32_t index
     cdef cyp_transaction_row *row
     cdef cyp_transaction_place *place
-    for index in range(core.transaction_end):
+    for index in range(core.transactions.end):
         row = &core.transaction_rows[index]
-        place = place_of(&core.transactions[index])
-        if core.transactions[index].used and row.attach_id == 0 and place.producer_id == producer_id \
+        place = place_of(&core.transactions.table[index])
+        if core.transactions.table[index].used and row.attach_id == 0 and place.producer_id == producer_id \
                 and place.producer_epoch == epoch and row.id[:row.id_bytes] == name:
-            return &core.transactions[index]
+            return &core.transactions.table[index]
     return NULL
 
 
@@ -116,7 +116,7 @@ cdef Transaction *_new_transaction_row(
     cdef cyp_transaction_row *row
     if not 0 < len(name) < CYP_TRANSACTIONAL_ID_BYTES:
         raise ValueError(f"the transactional id has {len(name)} bytes, not 1 to {CYP_TRANSACTIONAL_ID_BYTES - 1}")
-    while index < CYP_TRANSACTIONS_MAX and core.transactions[index].used:
+    while index < CYP_TRANSACTIONS_MAX and core.transactions.table[index].used:
         index += 1
     if index == CYP_TRANSACTIONS_MAX:
         raise OverflowError(f"too many transactional producers: one sender handles at most {CYP_TRANSACTIONS_MAX}")
@@ -135,7 +135,7 @@ cdef Transaction *_new_transaction_row(
 
 
 cdef Transaction *_enlist_transaction(Core *core, uint32_t index) noexcept nogil:
-    cdef Transaction *transaction = &core.transactions[index]
+    cdef Transaction *transaction = &core.transactions.table[index]
     transaction.used = True
     transaction.orphaned = False
     transaction.settling = SETTLED
@@ -143,7 +143,7 @@ cdef Transaction *_enlist_transaction(Core *core, uint32_t index) noexcept nogil
     transaction.lanes = NULL
     transaction.has_news = False
     transaction.awaited = False
-    core.transaction_end = max(core.transaction_end, index + 1)
+    core.transactions.end = max(core.transactions.end, index + 1)
     return transaction
 
 
@@ -162,17 +162,17 @@ cdef object restore_transactions(Core *core):
                 or row.places[row.current].phase > CYP_TRANSACTION_FATAL:
             raise ValueError(f"the table of transactions has an invalid row {index}")
         _enlist_transaction(core, index).orphaned = row.attach_id != 0
-        report_news(&core.transactions[index])
-        if place_of(&core.transactions[index]).failed:
-            note_failing(&core.transactions[index])
+        report_news(&core.transactions.table[index])
+        if place_of(&core.transactions.table[index]).failed:
+            note_failing(&core.transactions.table[index])
 
 
 cdef Transaction *find_transaction(Core *core, uint64_t attach_id) except NULL:
     """Return the transactional producer of a front-end. Raise ValueError if there is none."""
     cdef uint32_t index
-    for index in range(core.transaction_end):
-        if core.transactions[index].used and core.transaction_rows[index].attach_id == attach_id:
-            return &core.transactions[index]
+    for index in range(core.transactions.end):
+        if core.transactions.table[index].used and core.transaction_rows[index].attach_id == attach_id:
+            return &core.transactions.table[index]
     raise ValueError(f"front-end {attach_id} has no row in the table of transactions")
 
 
@@ -200,7 +200,7 @@ cdef void orphan_transaction(Transaction *transaction) noexcept nogil:
 
 cdef void free_transaction(Transaction *transaction) noexcept nogil:
     """Free the row of a transactional producer whose lanes are freed."""
-    cdef Transaction **link = &transaction.core.failing
+    cdef Transaction **link = &transaction.core.transactions.failing
     while link[0] != NULL and link[0] != transaction:
         link = &link[0].next_failing
     if link[0] != NULL:
@@ -221,10 +221,10 @@ cdef void store_place(Transaction *transaction, const cyp_transaction_place *pla
     store_release32(&row.current, spare)  # a successor sees the old state or the whole new one
     CRASHPOINT(b"transaction.place-stored")
     while lane != NULL and place.phase == CYP_TRANSACTION_READY:
-        lane.added = False
-        lane.addition_wanted = False
-        lane.bumping = False  # it was about an epoch that is over
-        lane = lane.next_of_transaction
+        lane.transactions.added = False
+        lane.transactions.addition_wanted = False
+        lane.idempotence.bumping = False  # it was about an epoch that is over
+        lane = lane.topics.next_of_transaction
 
 
 cdef void open_transaction(Transaction *transaction) noexcept nogil:
@@ -255,15 +255,15 @@ cdef void note_failing(Transaction *transaction) noexcept nogil:
     """Note that batches of the failed transaction must end: this is done before the next requests are made."""
     if not transaction.failing:
         transaction.failing = True
-        transaction.next_failing = transaction.core.failing
-        transaction.core.failing = transaction
+        transaction.next_failing = transaction.core.transactions.failing
+        transaction.core.transactions.failing = transaction
 
 
 cdef Lane *lane_of(Transaction *transaction, Lane *ordinary) noexcept nogil:
     """Return the transaction's lane of a partition, added if needed; NULL without memory or a row."""
-    cdef Lane *lane = ordinary.transactional
+    cdef Lane *lane = ordinary.topics.transactional
     while lane != NULL and lane.transaction != transaction:
-        lane = lane.next_transactional
+        lane = lane.topics.next_transactional
     if lane == NULL:
         lane = append_transactional(transaction.core, ordinary, transaction)
     return lane
@@ -273,9 +273,9 @@ cdef bint is_busy(const Transaction *transaction) noexcept nogil:
     """Return whether a batch of the transaction is queued, waits to be sent again, or is in flight."""
     cdef const Lane *lane = transaction.lanes
     while lane != NULL:
-        if lane.queues.length or lane.unresolved:
+        if lane.intake.queues.length or lane.wire.unresolved:
             return True
-        lane = lane.next_of_transaction
+        lane = lane.topics.next_of_transaction
     return False
 
 
@@ -292,35 +292,35 @@ cdef void end_failed(Core *core) noexcept nogil:
     """End what is queued or waits of the transactions that have failed."""
     cdef Transaction *transaction
     cdef Lane *lane
-    while core.failing != NULL:
-        transaction = core.failing
-        core.failing = transaction.next_failing
+    while core.transactions.failing != NULL:
+        transaction = core.transactions.failing
+        core.transactions.failing = transaction.next_failing
         transaction.failing = False
         if not place_of(transaction).failed:
             continue  # it was aborted meanwhile
         lane = transaction.lanes
         while lane != NULL:
             _end_waiting(core, lane)
-            while lane.queues.first != NULL:
-                _end_queue(core, <Queue *>lane.queues.first)
-            lane = lane.next_of_transaction
+            while lane.intake.queues.first != NULL:
+                _end_queue(core, <Queue *>lane.intake.queues.first)
+            lane = lane.topics.next_of_transaction
     untouch(core)
 
 
 cdef void _end_waiting(Core *core, Lane *lane) noexcept nogil:
-    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *wire = lane.wire.head
     cdef WireBatch *following
     while wire != NULL:
-        following = wire.next
-        if wire.state == WIRE_WAITING and wire.unsure and wire.proven:
-            complete(core, wire, wire.proven_offset, -1)
-        elif wire.state == WIRE_WAITING:
+        following = wire.wire.next
+        if wire.wire.state == WIRE_WAITING and wire.idempotence.unsure and wire.idempotence.proven:
+            complete(core, wire, wire.idempotence.proven_offset, -1)
+        elif wire.wire.state == WIRE_WAITING:
             drop(core, wire)
         wire = following
 
 
 cdef void _end_queue(Core *core, Queue *queue) noexcept nogil:
-    cdef ClientBatch *batch = queue.head
-    if batch.state == BATCH_CLOSED or seal(core, batch):  # otherwise it was malformed and has left the queue
+    cdef ClientBatch *batch = queue.intake.head
+    if batch.intake.state == BATCH_CLOSED or seal(core, batch):  # otherwise it was malformed and has left the queue
         remove(queue, batch)
         finish(core, batch, -1, -1, CODE_TRANSACTION_ABORTED, NULL)

@@ -26,26 +26,26 @@ cdef WireBatch *init_wire(Core *core, uint32_t index, Lane *lane) noexcept nogil
     cdef WireBatch *wire = &core.wires[index]
     cdef cyp_entry *entry = &core.entries[index]
     memset(wire, 0, sizeof(WireBatch))
-    wire.state = WIRE_WAITING
+    wire.wire.state = WIRE_WAITING
     wire.index = index
     wire.entry = entry
     wire.lane = lane
-    wire.body = NULL if entry.body == CYP_NONE else core.bodies + <uint64_t>entry.body * CYP_BLOCK_BYTES
-    wire.retries = INT32_MAX  # the smallest number of the contributors
+    wire.wire.body = NULL if entry.body == CYP_NONE else core.bodies + <uint64_t>entry.body * CYP_BLOCK_BYTES
+    wire.wire.retries = INT32_MAX  # the smallest number of the contributors
     wire.acks = entry.acks
     wire.partial = (entry.flags & CYP_ENTRY_PARTIAL) != 0
-    wire.fragment = (entry.flags & CYP_ENTRY_FRAGMENT) != 0
-    wire.stamped = entry.attempts > 0
-    wire.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0
-    wire.proven = wire.unsure and (entry.flags & CYP_ENTRY_PROVEN) != 0
-    wire.proven_offset = -1
+    wire.idempotence.fragment = (entry.flags & CYP_ENTRY_FRAGMENT) != 0
+    wire.wire.stamped = entry.attempts > 0
+    wire.idempotence.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0
+    wire.idempotence.proven = wire.idempotence.unsure and (entry.flags & CYP_ENTRY_PROVEN) != 0
+    wire.idempotence.proven_offset = -1
     return wire
 
 
 cdef inline uint32_t take_entry(Core *core) noexcept nogil:
     """Take a free entry and return its index. The caller has checked that there is one."""
-    core.free_wire_count -= 1
-    return core.free_wires[core.free_wire_count]
+    core.wire.free_wire_count -= 1
+    return core.wire.free_wires[core.wire.free_wire_count]
 
 
 cdef WireBatch *assign(Core *core, Lane *lane, ClientBatch **batches, uint32_t count) noexcept nogil:
@@ -55,16 +55,16 @@ cdef WireBatch *assign(Core *core, Lane *lane, ClientBatch **batches, uint32_t c
     """
     cdef uint8_t *body = NULL
     cdef WireBatch *wire
-    if core.free_wire_count == 0 or core.free_contributor_count < count:
+    if core.wire.free_wire_count == 0 or core.wire.free_contributor_count < count:
         return NULL
     if count > 1:
-        if core.free_body_count == 0:
+        if core.wire.free_body_count == 0:
             return NULL
         body = take_body(core)
     wire = new_wire(core, lane, batches, count, body)
     CRASHPOINT(b"build.filled")
     if body == NULL:
-        wire.entry.length = batches[0].bytes
+        wire.entry.length = batches[0].intake.bytes
     elif not _merge(core, wire):
         _unassign(core, wire)
         free_wire(core, wire)
@@ -79,8 +79,8 @@ cdef WireBatch *assign(Core *core, Lane *lane, ClientBatch **batches, uint32_t c
 
 cdef uint8_t *take_body(Core *core) noexcept nogil:
     """Take a free body: 64 KiB of the state region. The caller has checked that there is one."""
-    core.free_body_count -= 1
-    return core.bodies + <uint64_t>core.free_bodies[core.free_body_count] * CYP_BLOCK_BYTES
+    core.wire.free_body_count -= 1
+    return core.bodies + <uint64_t>core.wire.free_bodies[core.wire.free_body_count] * CYP_BLOCK_BYTES
 
 
 cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t count, uint8_t *body) noexcept nogil:
@@ -94,31 +94,31 @@ cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t
     entry.attempts = 0
     entry.cause = 0
     entry.acks = batches[0].front_end.acks
-    entry.order = core.next_order
+    entry.order = core.wire.next_order
     entry.parent = CYP_NONE
-    core.next_order += CYP_ENTRY_ORDER_STEP
+    core.wire.next_order += CYP_ENTRY_ORDER_STEP
     entry.attributes = TRANSACTIONAL if lane.transaction != NULL else 0
-    entry.created_ns = core.now
-    entry.base_timestamp = batches[0].base_timestamp
-    entry.max_timestamp = batches[0].max_timestamp
+    entry.created_ns = core.loop.now
+    entry.base_timestamp = batches[0].intake.base_timestamp
+    entry.max_timestamp = batches[0].intake.max_timestamp
     entry.body = CYP_NONE if body == NULL else <uint32_t>((body - core.bodies) // CYP_BLOCK_BYTES)
     entry.contributors = CYP_NONE
     wire = init_wire(core, index, lane)
     wire.idempotent = batches[0].front_end.idempotent
-    wire.codec = batches[0].front_end.codec
+    wire.compression.codec = batches[0].front_end.codec
     wire.level = batches[0].front_end.level
-    wire.contributor_count = count
-    wire.unreported = count
+    wire.wire.contributor_count = count
+    wire.refusal.unreported = count
     charge_new(core, wire, batches[0].front_end)
     for index in range(count):
-        core.free_contributor_count -= 1
-        row = core.free_contributors[core.free_contributor_count]
+        core.wire.free_contributor_count -= 1
+        row = core.wire.free_contributors[core.wire.free_contributor_count]
         contributor = &core.contributors[row]
         contributor.attach_id = batches[index].front_end.attach_id
         contributor.slot = batches[index].slot
         contributor.generation = batches[index].generation
         contributor.first = first
-        contributor.count = batches[index].count
+        contributor.count = batches[index].intake.count
         contributor.start = 0
         contributor.flags = 0
         contributor.next = CYP_NONE
@@ -128,10 +128,10 @@ cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t
         else:
             core.contributors[previous_row].next = row
         previous_row = row
-        first += batches[index].count
-        wire.retries = min(wire.retries, batches[index].front_end.retries)
-        batches[index].state = BATCH_ASSIGNED
-        batches[index].wire = wire
+        first += batches[index].intake.count
+        wire.wire.retries = min(wire.wire.retries, batches[index].front_end.retries)
+        batches[index].intake.state = BATCH_ASSIGNED
+        batches[index].wire.batch = wire
     entry.count = first
     return wire
 
@@ -148,9 +148,9 @@ cdef bint _merge(Core *core, WireBatch *wire) noexcept nogil:
         front_end = batch.front_end
         slot = batch.slot
         touch(core, front_end, slot)
-        batch.largest = 0
+        batch.intake.largest = 0
         if not chunks_are_written(batch):
-            batch.solo = True
+            batch.refusal.solo = True
             return False
         while slot != CYP_NONE:
             if front_end.chunk_count[slot] == 0:  # sealed just after the front-end had added this chunk
@@ -160,69 +160,69 @@ cdef bint _merge(Core *core, WireBatch *wire) noexcept nogil:
                 front_end.chunks + <uint64_t>slot * CYP_UNIT_BYTES,
                 front_end.chunk_bytes[slot],
                 front_end.chunk_count[slot],
-                batch.base_timestamp - base,
+                batch.intake.base_timestamp - base,
                 first,
-                wire.body + at,
+                wire.wire.body + at,
                 CYP_BLOCK_BYTES - at,
                 &delta,
-                &batch.largest,
+                &batch.intake.largest,
             )
             if written < 0:
-                batch.solo = True  # it is sent alone, so that the broker checks only this batch
+                batch.refusal.solo = True  # it is sent alone, so that the broker checks only this batch
                 return False
             at += written
             first += front_end.chunk_count[slot]
             slot = front_end.chunk_next[slot]
-        if batch.max_timestamp > wire.entry.max_timestamp:
-            wire.entry.max_timestamp = batch.max_timestamp
+        if batch.intake.max_timestamp > wire.entry.max_timestamp:
+            wire.entry.max_timestamp = batch.intake.max_timestamp
         row = core.contributors[row].next
     wire.entry.length = <uint32_t>at
     CRASHPOINT(b"build.merged")
-    core.totals.merged += wire.contributor_count
+    core.totals.merged += wire.wire.contributor_count
     return True
 
 
 cdef void _unassign(Core *core, WireBatch *wire) noexcept nogil:
     cdef uint32_t row = wire.entry.contributors
     while row != CYP_NONE:
-        core.contributor_batches[row].state = BATCH_CLOSED
-        core.contributor_batches[row].wire = NULL
+        core.contributor_batches[row].intake.state = BATCH_CLOSED
+        core.contributor_batches[row].wire.batch = NULL
         row = core.contributors[row].next
 
 
 cdef bint any_idempotent(Lane *lane) noexcept nogil:
     """Return whether the lane has an unresolved entry with a sequence."""
-    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *wire = lane.wire.head
     while wire != NULL:
         if wire.idempotent:
             return True
-        wire = wire.next
+        wire = wire.wire.next
     return False
 
 
 cdef WireBatch *newest_unsure(Lane *lane) noexcept nogil:
     """Return the last batch of the lane that may be in the log; NULL if there is none."""
-    cdef WireBatch *wire = lane.wire_tail
-    while wire != NULL and not (wire.idempotent and wire.unsure):
-        wire = wire.previous
+    cdef WireBatch *wire = lane.wire.tail
+    while wire != NULL and not (wire.idempotent and wire.idempotence.unsure):
+        wire = wire.wire.previous
     return wire
 
 
 cdef bint is_retrying(Lane *lane) noexcept nogil:
     """Return whether an attempt of an unresolved entry with a sequence has failed in this lane."""
-    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *wire = lane.wire.head
     while wire != NULL:
-        if wire.idempotent and wire.retried:
+        if wire.idempotent and wire.wire.retried:
             return True
-        wire = wire.next
+        wire = wire.wire.next
     return False
 
 
 cdef bint _has_new_identity(Core *core, Lane *lane) noexcept nogil:
     """Return whether the lane must begin with another producer id; for that of a transaction, or with another epoch."""
-    if lane.producer_id != lane_producer_id(core, lane):
+    if lane.idempotence.producer_id != lane_producer_id(core, lane):
         return True
-    return lane.transaction != NULL and lane.producer_epoch != lane_producer_epoch(core, lane)
+    return lane.transaction != NULL and lane.idempotence.producer_epoch != lane_producer_epoch(core, lane)
 
 
 cdef void _sequence(Core *core, WireBatch *wire) noexcept nogil:
@@ -235,45 +235,45 @@ cdef void _sequence(Core *core, WireBatch *wire) noexcept nogil:
         return
     if _has_new_identity(core, lane) and not any_idempotent(lane):
         begin_epoch(lane, lane_producer_id(core, lane), lane_producer_epoch(core, lane))
-    entry.producer_id = lane.producer_id
-    entry.producer_epoch = lane.producer_epoch
-    entry.base_sequence = lane.next_sequence
-    lane.next_sequence += entry.count
+    entry.producer_id = lane.idempotence.producer_id
+    entry.producer_epoch = lane.idempotence.producer_epoch
+    entry.base_sequence = lane.idempotence.next_sequence
+    lane.idempotence.next_sequence += entry.count
 
 
 cdef void link_before(Lane *lane, WireBatch *wire, WireBatch *following) noexcept nogil:
     """Insert the wire batch into the lane's list of unresolved entries before `following`, or at the end if NULL."""
-    cdef WireBatch *before = lane.wire_tail if following == NULL else following.previous
-    wire.next = following
-    wire.previous = before
+    cdef WireBatch *before = lane.wire.tail if following == NULL else following.wire.previous
+    wire.wire.next = following
+    wire.wire.previous = before
     if before != NULL:
-        before.next = wire
+        before.wire.next = wire
     else:
-        lane.wire_head = wire
+        lane.wire.head = wire
     if following != NULL:
-        following.previous = wire
+        following.wire.previous = wire
     else:
-        lane.wire_tail = wire
-    lane.unresolved += 1
-    lane.waiting += 1
+        lane.wire.tail = wire
+    lane.wire.unresolved += 1
+    lane.wire.waiting += 1
 
 
 cdef void leave(Core *core, WireBatch *wire) noexcept nogil:
     """Remove the wire batch from the lane's list and free its entry."""
     cdef Lane *lane = wire.lane
-    if wire.state == WIRE_IN_FLIGHT:
-        lane.in_flight -= 1
+    if wire.wire.state == WIRE_IN_FLIGHT:
+        lane.wire.in_flight -= 1
     else:
-        lane.waiting -= 1
-    if wire.previous != NULL:
-        wire.previous.next = wire.next
+        lane.wire.waiting -= 1
+    if wire.wire.previous != NULL:
+        wire.wire.previous.wire.next = wire.wire.next
     else:
-        lane.wire_head = wire.next
-    if wire.next != NULL:
-        wire.next.previous = wire.previous
+        lane.wire.head = wire.wire.next
+    if wire.wire.next != NULL:
+        wire.wire.next.wire.previous = wire.wire.previous
     else:
-        lane.wire_tail = wire.previous
-    lane.unresolved -= 1
+        lane.wire.tail = wire.wire.previous
+    lane.wire.unresolved -= 1
     free_wire(core, wire)
     relist(lane)
     if lane.transaction != NULL and lane.transaction.awaited:
@@ -287,27 +287,27 @@ cdef void free_wire(Core *core, WireBatch *wire) noexcept nogil:
     while row != CYP_NONE:
         following = core.contributors[row].next
         core.contributor_batches[row] = NULL
-        core.free_contributors[core.free_contributor_count] = row
-        core.free_contributor_count += 1
+        core.wire.free_contributors[core.wire.free_contributor_count] = row
+        core.wire.free_contributor_count += 1
         row = following
-    if wire.body != NULL:
-        core.free_bodies[core.free_body_count] = entry.body
-        core.free_body_count += 1
+    if wire.wire.body != NULL:
+        core.wire.free_bodies[core.wire.free_body_count] = entry.body
+        core.wire.free_body_count += 1
     CRASHPOINT(b"complete.unlisted")
-    free(wire.copy)
-    free(wire.packed)
-    core.reserved_wire_count -= wire.reserved
-    wire.reserved = False
-    wire.state = WIRE_FREE
-    wire.body = NULL
-    wire.packed = NULL
-    wire.copy = NULL
-    wire.request = NULL
+    free(wire.wire.copy)
+    free(wire.compression.packed)
+    core.drain.reserved_wire_count -= wire.drain.reserved
+    wire.drain.reserved = False
+    wire.wire.state = WIRE_FREE
+    wire.wire.body = NULL
+    wire.compression.packed = NULL
+    wire.wire.copy = NULL
+    wire.wire.request = NULL
     wire.lane = NULL
     entry_enter(entry, CYP_ENTRY_FREE)
     CRASHPOINT(b"complete.freed")
-    core.free_wires[core.free_wire_count] = wire.index
-    core.free_wire_count += 1
+    core.wire.free_wires[core.wire.free_wire_count] = wire.index
+    core.wire.free_wire_count += 1
 
 
 cdef uint32_t records_crc(Core *core, WireBatch *wire) noexcept nogil:
@@ -315,10 +315,10 @@ cdef uint32_t records_crc(Core *core, WireBatch *wire) noexcept nogil:
     cdef uint32_t crc = 0, slot
     cdef ClientBatch *batch
     cdef FrontEnd *front_end
-    if wire.body != NULL:
-        return crc32c(0, wire.body, wire.entry.length)
-    if wire.copy != NULL:
-        return crc32c(0, wire.copy, wire.entry.length)
+    if wire.wire.body != NULL:
+        return crc32c(0, wire.wire.body, wire.entry.length)
+    if wire.wire.copy != NULL:
+        return crc32c(0, wire.wire.copy, wire.entry.length)
     batch = core.contributor_batches[wire.entry.contributors]
     front_end = batch.front_end
     slot = batch.slot
@@ -337,27 +337,27 @@ cdef bint stamp(Core *core, WireBatch *wire) noexcept nogil:
     if the records are malformed. This is checked after the CRC is computed: the broker finds every later change.
     """
     cdef cyp_entry *entry = wire.entry
-    cdef bint in_chunks = wire.body == NULL and wire.copy == NULL
+    cdef bint in_chunks = wire.wire.body == NULL and wire.wire.copy == NULL
     cdef uint32_t crc
     if in_chunks and not chunks_are_written(core.contributor_batches[entry.contributors]):
         return False
     crc = records_crc(core, wire)
-    if wire.stamped:
+    if wire.wire.stamped:
         if entry.crc != crc:
             return False
     elif in_chunks and not well_formed(core.contributor_batches[entry.contributors]):
         return False
     entry.crc = crc
     CRASHPOINT(b"build.stamped")
-    wire.stamped = True
+    wire.wire.stamped = True
     pack(core, wire)
-    if wire.packed != NULL:
+    if wire.compression.packed != NULL:
         CRASHPOINT(b"build.packed")
-        crc = crc32c(0, wire.packed, wire.packed_bytes)
+        crc = crc32c(0, wire.compression.packed, wire.compression.packed_bytes)
     put_batch_header(
-        wire.header,
+        wire.wire.header,
         wire_bytes(wire),
-        entry.attributes | (wire.codec if wire.packed != NULL else 0),
+        entry.attributes | (wire.compression.codec if wire.compression.packed != NULL else 0),
         entry.count,
         entry.base_timestamp,
         entry.max_timestamp,
@@ -365,8 +365,8 @@ cdef bint stamp(Core *core, WireBatch *wire) noexcept nogil:
         entry.producer_epoch,
         <int32_t>(entry.base_sequence & SEQUENCE_MASK) if entry.producer_id >= 0 else -1,
     )
-    crc = crc32c_combine(crc32c(0, wire.header + CRC_START, BATCH_HEADER_BYTES - CRC_START), crc, wire_bytes(wire))
-    put_crc(wire.header, crc)
+    crc = crc32c_combine(crc32c(0, wire.wire.header + CRC_START, BATCH_HEADER_BYTES - CRC_START), crc, wire_bytes(wire))
+    put_crc(wire.wire.header, crc)
     return True
 
 
@@ -411,16 +411,16 @@ cdef void publish_resolved(Core *core, WireBatch *wire, const Verdict *verdict) 
     cdef int64_t offset = -1, append_time = -1
     cdef Queue *queue = NULL
     if entry.error == 0:
-        lane.last_error = 0
+        lane.wire.last_error = 0
         append_time = entry.append_time
         core.totals.batches += 1
         if entry.producer_id >= 0:
-            lane.acknowledged = True
-            lane.acknowledged_ns = core.now
+            lane.idempotence.acknowledged = True
+            lane.wire.acknowledged_ns = core.loop.now
             note_acked(lane, entry)
             CRASHPOINT(b"complete.acked")
         if lane.isolation and row != CYP_NONE and core.contributor_batches[row] != NULL \
-                and (not wire.partial or core.contributor_batches[row].parts == 1):
+                and (not wire.partial or core.contributor_batches[row].parts.pending == 1):
             queue = core.contributor_batches[row].queue
     if wire.partial:
         settle_part(core, wire, entry.base_offset if entry.error == 0 else -1, append_time, verdict)
@@ -439,7 +439,7 @@ cdef void publish_resolved(Core *core, WireBatch *wire, const Verdict *verdict) 
 cdef void note_cause(WireBatch *wire, int32_t error) noexcept nogil:
     """Store the Kafka error of a failed attempt. The final error of the batch gives the last one as its cause."""
     if error != 0 and -KAFKA_CODE_MAX < error < KAFKA_CODE_MAX:
-        wire.entry.cause = wire.lane.last_error = <int16_t>error
+        wire.entry.cause = wire.lane.wire.last_error = <int16_t>error
         CRASHPOINT(b"read.cause-noted")
 
 
@@ -448,10 +448,10 @@ cdef void give_up(Core *core, WireBatch *wire, int32_t error, const Verdict *ver
 
     A batch that is proven to be in the log is acknowledged instead.
     """
-    if wire.unsure and wire.proven:
-        complete(core, wire, wire.proven_offset, -1)
+    if wire.idempotence.unsure and wire.idempotence.proven:
+        complete(core, wire, wire.idempotence.proven_offset, -1)
         return
-    if wire.idempotent and wire.unsure:
+    if wire.idempotent and wire.idempotence.unsure:
         note_doubtful_end(wire)
     conclude(core, wire, error, verdict)
 
@@ -461,11 +461,11 @@ cdef void conclude(Core *core, WireBatch *wire, int32_t error, const Verdict *ve
     note_cause(wire, error)
     if wire.lane.transaction != NULL:
         fail_transaction(wire.lane.transaction, error)
-        if wire.unsure:
+        if wire.idempotence.unsure:
             error = CODE_TRANSACTION_ABORTED  # it may be in the log, and is not committed
     if wire.idempotent:
         demand_epoch(wire.lane)
-    if wire.unsure and wire.lane.transaction == NULL and error != CODE_REQUEST_TOO_LARGE:
+    if wire.idempotence.unsure and wire.lane.transaction == NULL and error != CODE_REQUEST_TOO_LARGE:
         error = CODE_OUTCOME_UNKNOWN
     entry_resolve(wire.entry, error, -1, -1)
     CRASHPOINT(b"complete.given-up")
@@ -482,13 +482,13 @@ cdef void drop(Core *core, WireBatch *wire) noexcept nogil:
 
 cdef void wait(Core *core, WireBatch *wire) noexcept nogil:
     """Let an entry wait for its next attempt."""
-    if wire.state == WIRE_IN_FLIGHT:
+    if wire.wire.state == WIRE_IN_FLIGHT:
         count_retry(core, wire)
-        wire.lane.in_flight -= 1
-        wire.lane.waiting += 1
-        wire.state = WIRE_WAITING
-    wire.request = NULL
-    wire.retried = True
+        wire.lane.wire.in_flight -= 1
+        wire.lane.wire.waiting += 1
+        wire.wire.state = WIRE_WAITING
+    wire.wire.request = NULL
+    wire.wire.retried = True
     relist(wire.lane)
     if wire.lane.transaction != NULL and place_of(wire.lane.transaction).failed:
         note_failing(wire.lane.transaction)
@@ -501,14 +501,14 @@ cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure, const V
     """
     cdef Lane *lane = wire.lane
     # the leader's answer about the producer's state is from before this attempt: the state may expire before the next
-    lane.state = STATE_NOT_ASKED
+    lane.idempotence.state = STATE_NOT_ASKED
     note_cause(wire, error)
     if unsure:
-        wire.unsure = True
-    elif not wire.unsure:
+        wire.idempotence.unsure = True
+    elif not wire.idempotence.unsure:
         entry_sure(wire.entry)
-    if wire.entry.attempts > wire.retries or (wire.unreported == 0 and not wire.idempotent) \
-            or (wire.acks == 0 and wire.request.finished):
+    if wire.entry.attempts > wire.wire.retries or (wire.refusal.unreported == 0 and not wire.idempotent) \
+            or (wire.acks == 0 and wire.wire.request.connection.finished):
         give_up(core, wire, error, verdict)
         return
     wait(core, wire)
@@ -522,15 +522,15 @@ cdef void drop_hopeless(Core *core, Lane *lane, const Verdict *verdict) noexcept
     Entries without a sequence are given up at once. Others stay until the broker has answered. If all entries of the
     lane have such contributors, they are given up too: the next batch starts a new epoch, so there is no gap.
     """
-    cdef WireBatch *wire = lane.wire_head
+    cdef WireBatch *wire = lane.wire.head
     cdef WireBatch *following
-    cdef bint hopeless = lane.in_flight == 0
+    cdef bint hopeless = lane.wire.in_flight == 0
     while wire != NULL:
-        following = wire.next
-        if wire.unreported:
+        following = wire.wire.next
+        if wire.refusal.unreported:
             hopeless = False
-        elif not wire.idempotent and wire.state == WIRE_WAITING:
+        elif not wire.idempotent and wire.wire.state == WIRE_WAITING:
             give_up(core, wire, CODE_OUTCOME_UNKNOWN, verdict)
         wire = following
-    while hopeless and lane.wire_head != NULL:
-        give_up(core, lane.wire_head, CODE_OUTCOME_UNKNOWN, verdict)
+    while hopeless and lane.wire.head != NULL:
+        give_up(core, lane.wire.head, CODE_OUTCOME_UNKNOWN, verdict)
