@@ -16,7 +16,6 @@ from typing import Any
 import control_rig
 import pytest
 from control_rig import LINGER_S, Sender, attach_message, close_all, hung_up
-from cyproducer.sender.engine.native import FrontEnds
 from support import layout
 from support.process import wait_until
 from support.tcp_server import lingering_socket
@@ -24,6 +23,7 @@ from support.tcp_server import lingering_socket
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.sender.control import peers
+from cyproducer.sender.engine.native import FrontEnds
 from cyproducer.sender.process.sender_process import Engine
 from cyproducer.shm.native import Region, create_arena
 
