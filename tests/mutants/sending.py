@@ -88,8 +88,8 @@ SENDING = (
     Mutant(
         "waiting-partition",
         "a partition that cannot send stops those behind it",
-        "        wire = _take_from(core, backlog.lane, draft, &postponed)\n        if wire != NULL:\n",
-        "        wire = _take_from(core, backlog.lane, draft, &postponed)\n"
+        "        wire = _add_next_of(core, backlog.lane, draft, &postponed)\n        if wire != NULL:\n",
+        "        wire = _add_next_of(core, backlog.lane, draft, &postponed)\n"
         "        if wire == NULL:\n            keep_position(flow, backlog)\n            break\n"
         "        if wire != NULL:\n",
         "P3",
@@ -124,8 +124,8 @@ SENDING = (
         "late-answer-unread",
         "an answer that came while the sender was stopped does not count",
         "            if _read_available(core, node):\n"
-        "                note_timer(core, core.loop.now)  # the answer may",
-        "            if False:\n                note_timer(core, core.loop.now)  # the answer may",
+        "                schedule_timer(core, core.loop.now)  # the answer may",
+        "            if False:\n                schedule_timer(core, core.loop.now)  # the answer may",
         "P2",
         ("integration/engine/test_engine_pace.py::test_an_answer_that_came_while_the_sender_was_stopped_counts",),
     ),
@@ -218,7 +218,7 @@ SENDING = (
     Mutant(
         "poison-neighbour",
         "front-ends fail whose records are in a merged batch with a bad one",
-        "        if batch != NULL and not batch.refusal.to_withdraw and is_aging(batch):\n            staying",
+        "        if batch != NULL and not batch.refusal.withdrawn and is_aging(batch):\n            staying",
         "        if batch != NULL and False and is_aging(batch):\n            staying",
         "P3",
         ("integration/engine/test_engine.py::test_poison_in_a_merged_batch_fails_for_its_front_end_alone",),

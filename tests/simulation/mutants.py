@@ -91,8 +91,8 @@ MUTANTS = (
     ),
     Mutant(
         "a transaction whose batches were dropped is followed by one of the same epoch",
-        "place_of(transaction).needs_epoch = 1",
-        "place_of(transaction).needs_epoch = 0",
+        "current_copy(transaction).needs_epoch = 1",
+        "current_copy(transaction).needs_epoch = 0",
         transactions=True,
         first_seed=450,
     ),

@@ -16,7 +16,7 @@ class StandInRow:
 
     `awaited`: an event follows when it may not be busy any more.
 
-    `submitted`: how many calls of take_submitted() it takes until all batches are taken. Each makes the row busy.
+    `submitted`: how many calls of read_submissions() it takes until all batches are taken. Each makes the row busy.
     """
 
     transactional_id: str
@@ -115,7 +115,7 @@ class StandInTable:
         row.failed = row.failed or code
         self.on_change()
 
-    def take_submitted(self, index: int) -> bool:
+    def read_submissions(self, index: int) -> bool:
         row = self._row(index)
         if row.submitted:
             row.submitted, row.busy = row.submitted - 1, True

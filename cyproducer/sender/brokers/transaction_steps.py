@@ -114,7 +114,7 @@ class TransactionSteps:
             yield from self._end_txn(row, number, committed=True, raises_epoch=True)
             return
         self._refuse_if_failed(row)
-        while not self._table.take_submitted(row.index):  # the front-end has not waited for their outcomes
+        while not self._table.read_submissions(row.index):  # the front-end has not waited for their outcomes
             self._check(row)
             yield Pause(1)
         yield from self._until_idle(row)

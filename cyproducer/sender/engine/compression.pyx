@@ -43,7 +43,7 @@ cdef void pack(Core *core, WireBatch *wire) noexcept nogil:
     records = wire.wire.body if wire.wire.body != NULL else wire.wire.copy
     offered = _offered(batch) if records == NULL else <uint32_t>CYP_NONE
     if offered != CYP_NONE:
-        _take_offer(batch, wire, offered)
+        _copy_offer(batch, wire, offered)
     else:
         if records == NULL:
             records = _contiguous(batch, &gathered)
@@ -66,7 +66,7 @@ cdef bint must_postpone(Core *core, ClientBatch *batch) noexcept nogil:
     """Return whether the batch must wait for the next loop iteration to be compressed. If so, that comes at once."""
     if may_compress(core, batch.front_end) or (batch.intake.state == BATCH_CLOSED and _offered(batch) != CYP_NONE):
         return False
-    note_timer(core, core.loop.now)
+    schedule_timer(core, core.loop.now)
     return True
 
 
@@ -74,7 +74,7 @@ cdef bint must_postpone_wire(Core *core, const WireBatch *wire) noexcept nogil:
     """Return the same as must_postpone(), for a batch that has its sequence."""
     if wire.compression.codec == 0 or wire.compression.packed != NULL or core.compression.packing_ns < PACKING_NS:
         return False
-    note_timer(core, core.loop.now)
+    schedule_timer(core, core.loop.now)
     return True
 
 
@@ -117,7 +117,7 @@ cdef uint64_t sent_bytes(ClientBatch *batch) noexcept nogil:
     return batch.intake.bytes
 
 
-cdef void _take_offer(ClientBatch *batch, WireBatch *wire, uint32_t slot) noexcept nogil:
+cdef void _copy_offer(ClientBatch *batch, WireBatch *wire, uint32_t slot) noexcept nogil:
     """Copy the compressed records of the front-end. An invalid offer is ignored: the batch is sent uncompressed.
 
     A broker decompresses and checks every record of such a batch, so wrong records only hurt their own front-end.

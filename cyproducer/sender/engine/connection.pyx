@@ -171,7 +171,7 @@ cdef Node *new_node(Core *core, int32_t broker_id) noexcept nogil:
     node.connection.fd = -1
     node.connection.state = CONNECTION_CLOSED
     node.epoll_tag = TAG_NODE << TAG_SHIFT | node.index
-    enter_node(core, node)
+    find_node_row(core, node)
     core.connection.nodes[node.index] = node
     core.connection.node_count += 1
     return node
@@ -202,7 +202,7 @@ cdef void flush_out(Core *core, Node *node) noexcept nogil:
             request.connection.started = True
             request.connection.sent_ns = core.loop.now
             for index in range(request.produce.wire_count):
-                mark_sent(core, request.produce.wires[index])
+                store_sent(core, request.produce.wires[index])
         written = _write(
             node, request.produce.iov + request.connection.iov_at,
             min(request.produce.iov_count - request.connection.iov_at, <uint32_t>IOV_PER_CALL_MAX),
@@ -281,7 +281,7 @@ cdef void _written(Core *core, Node *node, Request *request) noexcept nogil:
     core.totals.requests += request.kind == REQUEST_PRODUCE
     if request.kind == REQUEST_PRODUCE and request.acks == 0:
         for index in range(request.produce.wire_count):
-            report_written(core, request.produce.wires[index])
+            publish_written(core, request.produce.wires[index])
     if node.connection.sent_tail != NULL:
         node.connection.sent_tail.connection.next = request
     else:
@@ -346,7 +346,7 @@ cdef bint _read_available(Core *core, Node *node) noexcept nogil:
         count_read(core, node, <uint64_t>got)
         CRASHPOINT(b"read.arrived")
         node.connection.active_ns = core.loop.now
-        if not _take_responses(core, node):
+        if not _parse_responses(core, node):
             close_connection(core, node, CLOSE_NEEDS_TLS if _is_alert(node) else CLOSE_PROTOCOL)
             return False
         _trim_input(node)
@@ -375,7 +375,7 @@ cdef inline uint32_t _get32(const uint8_t *at) noexcept nogil:
     return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
 
 
-cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
+cdef bint _parse_responses(Core *core, Node *node) noexcept nogil:
     """Handle the complete frames at the start of the input. Return False if they break Kafka's protocol."""
     cdef uint32_t at = 0, size
     cdef Request *request
@@ -402,7 +402,7 @@ cdef bint _take_responses(Core *core, Node *node) noexcept nogil:
                 _abandon(core, request)
                 recycle(core, request)
                 return False
-            note_answer(node, request)
+            on_answer(node, request)
         elif request.kind == REQUEST_STATES:
             if not on_states_response(core, node, node.connection.input + at + 8, size - 4):
                 recycle(core, request)
@@ -449,7 +449,7 @@ cdef void _abandon(Core *core, Request *request) noexcept nogil:
         if wire.wire.state != WIRE_IN_FLIGHT or wire.wire.request != request:
             continue  # the response contained its result
         if request.acks == 0 and request.connection.started:
-            give_up(core, wire, ERROR_NETWORK_EXCEPTION, NULL)  # at most once: it is not sent again
+            fail_batch(core, wire, ERROR_NETWORK_EXCEPTION, NULL)  # at most once: it is not sent again
         else:
             back_off(core, wire)
             retry(core, wire, ERROR_NETWORK_EXCEPTION, request.connection.started, NULL)
@@ -477,7 +477,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
     node.connection.in_flight = 0
     node.connection.in_flight_bytes = 0
     forget_asked(node)
-    node.drain.lone_in_flight = False
+    node.drain.exclusive_in_flight = False
     request = node.connection.sent_head
     if node.connection.sent_tail != NULL:
         node.connection.sent_tail.connection.next = node.connection.out_head
@@ -489,7 +489,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
     node.connection.out_tail = NULL
     while request != NULL:
         following = request.connection.next
-        note_break(core, node, request, reason)
+        on_break(core, node, request, reason)
         _abandon(core, request)
         CRASHPOINT(b"read.abandoned")
         recycle(core, request)
@@ -512,13 +512,13 @@ cdef void check_timeouts(Core *core) noexcept nogil:
         deadline = _answer_deadline(core, node)
         if deadline <= core.loop.now:
             if _read_available(core, node):
-                note_timer(core, core.loop.now)  # the answer may be in the rest
+                schedule_timer(core, core.loop.now)  # the answer may be in the rest
                 continue
             deadline = _answer_deadline(core, node)
         if deadline <= core.loop.now:
             close_connection(core, node, CLOSE_TIMEOUT)
         elif deadline != UINT64_MAX:
-            note_timer(core, deadline)
+            schedule_timer(core, deadline)
             _check_silence(core, node)
             _check_lateness(core, node)
 
@@ -533,7 +533,7 @@ cdef void _check_silence(Core *core, Node *node) noexcept nogil:
         return
     if core.loop.now < silent_at(node):
         request.connection.silent = False  # the broker may have begun to throttle since it was reported
-        note_timer(core, silent_at(node))
+        schedule_timer(core, silent_at(node))
     elif not request.connection.silent:
         request.connection.silent = True
         push_event(core, EVENT_SILENT, node.index, 0, 0)

@@ -19,7 +19,7 @@ does not take a full batch that its front-end is compressing.
 # Keeps the rings of a node up to date: they hold the lanes and queues that have something to send.
 
 
-cdef inline void note_timer(Core *core, uint64_t at_ns) noexcept nogil:
+cdef inline void schedule_timer(Core *core, uint64_t at_ns) noexcept nogil:
     """Make sure that the loop does not sleep beyond `at_ns`."""
     if at_ns < core.loop.next_timer_ns:
         core.loop.next_timer_ns = at_ns
@@ -57,13 +57,13 @@ cdef inline void forget_doubt(Lane *lane) noexcept nogil:
 
 cdef inline int64_t lane_producer_id(Core *core, Lane *lane) noexcept nogil:
     if lane.transaction != NULL:
-        return place_of(lane.transaction).producer_id
+        return current_copy(lane.transaction).producer_id
     return core.idempotence.isolation_producer_id if lane.isolation else core.idempotence.producer_id
 
 
 cdef inline int16_t lane_producer_epoch(Core *core, Lane *lane) noexcept nogil:
     if lane.transaction != NULL:
-        return place_of(lane.transaction).producer_epoch
+        return current_copy(lane.transaction).producer_epoch
     return core.idempotence.isolation_producer_epoch if lane.isolation else core.idempotence.producer_epoch
 
 
@@ -324,7 +324,7 @@ cdef inline uint64_t _check_at(const Node *node, uint64_t wanted_ns) noexcept no
     return max(wanted_ns, node.drain.backoff_checked_ns + node.drain.backing_off.length * <uint64_t>BACKOFF_CHECK_NS)
 
 
-cdef void leave_backoff(Lane *lane) noexcept nogil:
+cdef void unlink_backoff(Lane *lane) noexcept nogil:
     """Take a partition that backs off out of its ring. The caller lists its backlogs, if it has some."""
     lane.drain.backs_off = False
     ring_remove(&lane.drain.leader.drain.backing_off, &lane.drain.backoff.link)
@@ -344,13 +344,13 @@ cdef void end_backoffs(Core *core, Node *node) noexcept nogil:
             lane = (<LaneLink *>link).lane
             link = link.next
             if lane.drain.retry_at_ns <= core.loop.now:
-                leave_backoff(lane)
+                unlink_backoff(lane)
                 _relist_all(lane)
             else:
                 earliest = min(earliest, lane.drain.retry_at_ns)
         node.drain.backoff_ends_ns = _check_at(node, earliest)
     if node.drain.backing_off.first != NULL:
-        note_timer(core, node.drain.backoff_ends_ns)
+        schedule_timer(core, node.drain.backoff_ends_ns)
 
 
 cdef void _relist_all(Lane *lane) noexcept nogil:
@@ -379,7 +379,7 @@ cdef void set_leader(Core *core, Lane *lane, Node *leader, int32_t epoch) noexce
     elif newer:
         lane.drain.retry_at_ns = 0
         if lane.drain.backs_off:
-            leave_backoff(lane)
+            unlink_backoff(lane)
             _relist_all(lane)
 
 
@@ -393,7 +393,7 @@ cdef void move_lane(Core *core, Lane *lane, Node *leader) noexcept nogil:
         discharge(wire)
         wire = wire.wire.next
     if lane.drain.backs_off:
-        leave_backoff(lane)
+        unlink_backoff(lane)
     if lane.drain.retries.flow != NULL:
         unlist_backlog(&lane.drain.retries)
     for _index in range(lane.intake.queues.length):
@@ -594,7 +594,7 @@ cdef void drain_all(Core *core) noexcept nogil:
             count_work(core, monotonic_ns() - began)
         late_ns = late_at(core, node)
         if core.loop.now < late_ns != UINT64_MAX:
-            note_timer(core, late_ns)
+            schedule_timer(core, late_ns)
 
 
 cdef bint _drain(Core *core, Node *node) noexcept nogil:
@@ -607,12 +607,12 @@ cdef bint _drain(Core *core, Node *node) noexcept nogil:
             push_event(core, EVENT_WORK, node.index, 0, 0)
         return False
     if node.connection.muted_until_ns > core.loop.now:
-        note_timer(core, node.connection.muted_until_ns)
+        schedule_timer(core, node.connection.muted_until_ns)
         return False
     end_backoffs(core, node)
-    if node.drain.lone_in_flight or (node.drain.lone_waits and node.connection.in_flight):
+    if node.drain.exclusive_in_flight or (node.drain.exclusive_waits and node.connection.in_flight):
         return False
-    node.drain.lone_waits = False
+    node.drain.exclusive_waits = False
     if node.broker == NULL and _drain_batches(core, node, DOUBT_NONE):
         return True
     if node.broker != NULL and _drain_batches(core, node, DOUBT_SHARED):
@@ -669,7 +669,7 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
     cdef WireBatch *wire
     cdef Request *request
     cdef uint32_t index
-    cdef bint lone
+    cdef bint exclusive
     draft.acks = acks
     draft.count = 0
     draft.size = 0
@@ -681,8 +681,8 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
     _collect_ready(core, node, &draft)
     if draft.count == 0:
         return False
-    lone = is_suspect(draft.wires[0])
-    if not lone:
+    exclusive = needs_exclusive(draft.wires[0])
+    if not exclusive:
         _collect_lingering(core, node, &draft)
     for index in range(draft.count):
         draft.wires[index].lane.drain.collected = False
@@ -691,7 +691,7 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
         for index in range(draft.count):
             relist(draft.wires[index].lane)
         return False
-    request.drain.lone = node.drain.lone_in_flight = lone
+    request.drain.exclusive = node.drain.exclusive_in_flight = exclusive
     for index in range(draft.count):
         wire = draft.wires[index]
         wire.wire.state = WIRE_IN_FLIGHT
@@ -699,7 +699,7 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
         wire.lane.wire.in_flight += 1
         wire.lane.wire.waiting -= 1
         relist(wire.lane)
-        note_drained(core, wire)
+        count_drained(core, wire)
     count_produce(core, draft.wires, draft.count)
     enqueue(core, node, request)
     CRASHPOINT(b"drain.queued")
@@ -728,14 +728,14 @@ cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
         idle = 0
         postponed = False
         backlog = next_backlog(core, flow)
-        wire = _take_from(core, backlog.lane, draft, &postponed)
+        wire = _add_next_of(core, backlog.lane, draft, &postponed)
         if wire != NULL:
             charge_bytes(core, wire.drain.flow if wire.drain.flow != NULL else flow, wire_bytes(wire))
         if postponed and (left_out == NULL or (left_out.served == core.drain.walk and flow.served != core.drain.walk)):
             left_out = flow
         if postponed or (wire != NULL and wire.drain.flow != flow):
             keep_position(flow, backlog)
-        if wire != NULL and is_suspect(wire):
+        if wire != NULL and needs_exclusive(wire):
             break
     if left_out != NULL:
         begin_with(core, left_out)
@@ -752,12 +752,12 @@ cdef void _collect_lingering(Core *core, Node *node, Draft *draft) noexcept nogi
         left -= 1
         lane = <Lane *>node.drain.lingering.first
         node.drain.lingering.first = lane.link.next
-        wire = _take_from(core, lane, draft, &postponed)
+        wire = _add_next_of(core, lane, draft, &postponed)
         if wire != NULL and wire.drain.flow != NULL:
             charge_bytes(core, wire.drain.flow, wire_bytes(wire))
 
 
-cdef WireBatch *_take_from(Core *core, Lane *lane, Draft *draft, bint *postponed) noexcept nogil:
+cdef WireBatch *_add_next_of(Core *core, Lane *lane, Draft *draft, bint *postponed) noexcept nogil:
     """Add the partition's next wire batch to the request and return it; NULL if none can be sent now.
 
     Set `postponed` if one is postponed for lack of space in the request, or of time for compression.
@@ -814,7 +814,7 @@ cdef WireBatch *_ready_to_send(Core *core, WireBatch *wire) noexcept nogil:
     while True:
         code = encode_part(core, wire) if wire.partial and wire.wire.copy == NULL else PART_DONE
         if code == PART_NO_ROOM:
-            note_timer(core, core.loop.now + core.retry_backoff_ns)
+            schedule_timer(core, core.loop.now + core.retry_backoff_ns)
             return NULL
         if code == PART_MALFORMED or not stamp(core, wire):
             reject_changed(core, wire, NULL)
@@ -845,20 +845,20 @@ cdef WireBatch *_next_wire(
         return NULL
     if lane.drain.retry_at_ns > core.loop.now:
         begin_backoff(lane)
-        note_timer(core, lane.drain.leader.drain.backoff_ends_ns)
+        schedule_timer(core, lane.drain.leader.drain.backoff_ends_ns)
         return NULL
     if lane.refusal.isolation_pending:
         move_to_isolation(core, lane)
-    settling = lane.idempotence.bumping and not settle_epoch(core, lane)
+    settling = lane.idempotence.bumping and not try_bump_epoch(core, lane)
     if settling or lane.wire.waiting:
         # retries go one by one and in order: the broker must never see a later sequence first
         if lane.wire.in_flight or not may_send_again(lane):
             return NULL
-        wire = next_to_settle(lane) if settling else lane.wire.head
+        wire = next_unsure_to_resend(lane) if settling else lane.wire.head
         if wire == NULL or wire.acks != acks:
             return NULL
-        if is_suspect(wire) and (not alone or lane.drain.leader.connection.in_flight):
-            lane.drain.leader.drain.lone_waits = True
+        if needs_exclusive(wire) and (not alone or lane.drain.leader.connection.in_flight):
+            lane.drain.leader.drain.exclusive_waits = True
             postponed[0] = True
             return NULL
         postponed[0] = not _fits(wire, room, alone) or must_postpone_wire(core, wire)
@@ -904,13 +904,14 @@ cdef WireBatch *_new_wire(
         postponed[0] = True
         lane.intake.queues.first = &queue.link  # it keeps its round-robin position
         return NULL
-    batches[0] = take_head(queue)
+    batches[0] = pop_head(queue)
     queue.drain.deficit -= batches[0].intake.bytes
     CRASHPOINT(b"drain.head-taken")
     count = 1
     size = batches[0].intake.bytes
     # a merged batch must be compressed here, even if the front-ends have offered compressed records
-    if size < MERGE_BELOW_BYTES and not batches[0].refusal.solo and not lane.isolation and lane.transaction == NULL \
+    if size < MERGE_BELOW_BYTES and not batches[0].refusal.unmergeable and not lane.isolation \
+            and lane.transaction == NULL \
             and may_compress(core, batches[0].front_end):
         _add_small_heads(core, lane, batches, &count, size, room)
     wire = assign(core, lane, batches, count)
@@ -1020,13 +1021,13 @@ cdef void _add_small_heads(
         if queue.front_end != first and queue.front_end.acks == first.acks \
                 and queue.front_end.idempotent == first.idempotent and queue.front_end.retries == first.retries \
                 and queue.front_end.codec == first.codec and queue.front_end.level == first.level \
-                and not queue.intake.head.refusal.solo and not queue.refusal.isolated \
+                and not queue.intake.head.refusal.unmergeable and not queue.refusal.isolated \
                 and not (queue.intake.head.intake.state == BATCH_LINGERING and _front_end_finishes(queue.intake.head)) \
                 and size + _peek_bytes(queue.intake.head) <= limit:
             if _close_head(core, queue) and size + queue.intake.head.intake.bytes <= limit:
                 size += queue.intake.head.intake.bytes
                 queue.drain.deficit -= queue.intake.head.intake.bytes
-                batches[count[0]] = take_head(queue)
+                batches[count[0]] = pop_head(queue)
                 count[0] += 1
         queue = following
         if lane.intake.queues.first == NULL:

@@ -115,7 +115,7 @@ cdef void _sift_down(Core *core, uint32_t place) noexcept nogil:
     _put(core, place, front_end)
 
 
-cdef void note_deadline(Core *core, FrontEnd *front_end, uint64_t at_ns) noexcept nogil:
+cdef void schedule_deadline(Core *core, FrontEnd *front_end, uint64_t at_ns) noexcept nogil:
     """Note that the first batch of one of the front-end's lists has this deadline."""
     if front_end.front_end.deadline_place == 0:
         front_end.front_end.deadline_ns = at_ns
@@ -157,7 +157,7 @@ cdef FrontEnd *next_due(Core *core) noexcept nogil:
         elif at <= core.loop.now:
             return front_end
         else:
-            note_timer(core, at)
+            schedule_timer(core, at)
             return NULL
     return NULL
 
@@ -165,7 +165,7 @@ cdef FrontEnd *next_due(Core *core) noexcept nogil:
 # ---------------------------------------------------------------- outcomes that were not announced
 
 
-cdef void note_outcomes(Core *core, FrontEnd *front_end) noexcept nogil:
+cdef void schedule_outcomes(Core *core, FrontEnd *front_end) noexcept nogil:
     """Note that the front-end has new outcomes and may have to be woken. Do nothing if it has ended."""
     if not front_end.front_end.has_outcomes and not front_end.front_ends.detached:
         front_end.front_end.has_outcomes = True
@@ -173,7 +173,7 @@ cdef void note_outcomes(Core *core, FrontEnd *front_end) noexcept nogil:
         core.front_end.to_announce = front_end
 
 
-cdef FrontEnd *take_to_announce(Core *core) noexcept nogil:
+cdef FrontEnd *pop_to_announce(Core *core) noexcept nogil:
     """Return the next front-end with outcomes to announce; NULL if there is none left."""
     cdef FrontEnd *front_end = core.front_end.to_announce
     if front_end != NULL:

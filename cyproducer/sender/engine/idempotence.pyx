@@ -30,7 +30,7 @@ cdef void begin_epoch(Lane *lane, int64_t producer_id, int16_t epoch) noexcept n
     CRASHPOINT(b"epoch.in-force")
 
 
-cdef void note_acked(Lane *lane, cyp_entry *entry) noexcept nogil:
+cdef void store_acked(Lane *lane, cyp_entry *entry) noexcept nogil:
     """Raise acked_end to the entry's end. An entry with a smaller end may be acknowledged later and changes nothing."""
     cdef cyp_identity *identity = &lane.row.identity[lane.row.current]
     cdef uint64_t end = entry.base_sequence + entry.count
@@ -64,7 +64,7 @@ cdef uint64_t _possible_end(WireBatch *wire) noexcept nogil:
     return following.entry.base_sequence if following != NULL else wire.lane.idempotence.next_sequence
 
 
-cdef void note_doubtful_end(WireBatch *wire) noexcept nogil:
+cdef void store_doubtful_end(WireBatch *wire) noexcept nogil:
     """Note that an entry which is given up may be in the log: the broker may then expect the sequence after it next.
 
     For a fragment no end can be noted: the broker may have the original batch, whose end is not known, or a part of it.
@@ -196,7 +196,7 @@ cdef void prove_predecessors(Lane *lane, WireBatch *wire, int64_t base_offset) n
     cdef WireBatch *first = NULL
     cdef int64_t offset = base_offset
     # a fragment, or a batch that was sent ahead, does not have the sequence of its position in the lane
-    if not wire.idempotence.fragment and not wire.idempotence.ahead and _is_current(lane, wire) \
+    if not wire.idempotence.fragment and not wire.idempotence.resent_ahead and _is_current(lane, wire) \
             and not _is_in_new_log(wire, base_offset):
         before = _unsure_before(lane, wire)
     while before != NULL:
@@ -218,7 +218,7 @@ cdef void prove_predecessors(Lane *lane, WireBatch *wire, int64_t base_offset) n
         lane.idempotence.known_end_offset = base_offset + wire.entry.count if base_offset >= 0 else -1
 
 
-cdef void complete_proven(Core *core, Lane *lane) noexcept nogil:
+cdef void acknowledge_proven(Core *core, Lane *lane) noexcept nogil:
     """Acknowledge the proven batches that need no further attempt: the offset is known, or the broker refused them."""
     cdef WireBatch *wire = lane.wire.head
     cdef WireBatch *following
@@ -226,7 +226,7 @@ cdef void complete_proven(Core *core, Lane *lane) noexcept nogil:
         following = wire.wire.next
         if wire.idempotence.proven and wire.wire.state == WIRE_WAITING \
                 and (wire.idempotence.refused or wire.idempotence.proven_offset >= 0):
-            complete(core, wire, wire.idempotence.proven_offset, -1)
+            acknowledge(core, wire, wire.idempotence.proven_offset, -1)
         wire = following
 
 
@@ -262,7 +262,7 @@ cdef void exclude_followers(Lane *lane, WireBatch *wire) noexcept nogil:
         following = following.wire.next
 
 
-cdef void seek_place(WireBatch *wire) noexcept nogil:
+cdef void seek_sequence(WireBatch *wire) noexcept nogil:
     """Let an unsure batch be sent like a fragment: under sequences that the broker may expect next (idempotence.pyx).
 
     If the broker appends it, neither this batch nor a later one was in the log before. Otherwise its outcome stays
@@ -280,7 +280,7 @@ cdef void on_state_lost(Core *core, Lane *lane, const Verdict *verdict) noexcept
     while wire != NULL:
         following = wire.wire.next
         if wire.idempotent and wire.idempotence.unsure and wire.wire.state == WIRE_WAITING:
-            give_up(core, wire, CODE_OUTCOME_UNKNOWN, verdict)
+            fail_batch(core, wire, CODE_OUTCOME_UNKNOWN, verdict)
         wire = following
 
 
@@ -294,14 +294,14 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error, cons
             retry(core, wire, error, False, verdict)  # an earlier batch must be sent again first
         else:
             # The transaction is aborted, so nothing must be found out about the log.
-            give_up(core, wire, error, verdict)
+            fail_batch(core, wire, error, verdict)
         return
     if error == ERROR_UNKNOWN_PRODUCER_ID or is_id_error(error):
         lane.idempotence.needs_other_id = (
             lane.idempotence.needs_other_id or (is_id_error(error) and _is_current(lane, wire))
         )
         if wire.idempotence.unsure:
-            give_up(core, wire, error, verdict)
+            fail_batch(core, wire, error, verdict)
         else:
             demand_epoch(lane)
             retry(core, wire, error, False, verdict)
@@ -313,18 +313,18 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error, cons
         else:
             end_fragment(core, wire, error, 0, verdict)
         return
-    if wire.idempotence.ahead == AHEAD_SENT:
+    if wire.idempotence.resent_ahead == AHEAD_SENT:
         if error == ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER:
             # nothing was sent after it: if it were in the log here, the broker would remember it as the last batch
             _exclude(wire)
             if step_back(lane, wire):
                 retry(core, wire, error, False, verdict)
                 return
-        wire.idempotence.ahead = AHEAD_REFUSED
+        wire.idempotence.resent_ahead = AHEAD_REFUSED
     if wire.idempotence.unsure:
         newest = newest_unsure(lane)
         if wire.idempotence.proven or error != ERROR_OUT_OF_ORDER_SEQUENCE_NUMBER:
-            give_up(core, wire, error, verdict)
+            fail_batch(core, wire, error, verdict)
             return
         if newest != wire and not newest.idempotence.fragment:
             wire.idempotence.refused = True
@@ -332,11 +332,11 @@ cdef void handle_sequence_error(Core *core, WireBatch *wire, int16_t error, cons
             retry(core, wire, error, False, verdict)
             return
         if newest != wire or not _is_last(lane, wire):
-            if not has_place_before(lane, wire):
-                give_up(core, wire, error, verdict)
+            if not has_candidate_before(lane, wire):
+                fail_batch(core, wire, error, verdict)
                 return
             demand_epoch(lane)
-            seek_place(wire)
+            seek_sequence(wire)
             step_back(lane, wire)
             retry(core, wire, error, False, verdict)
             return
@@ -380,7 +380,7 @@ cdef void restore_sequences(Lane *lane) noexcept nogil:
             end = _end(wire)
             lane.idempotence.next_sequence = max(lane.idempotence.next_sequence, end)
         wire = wire.wire.next
-    if lane.transaction != NULL and not _is_of_epoch(lane, place_of(lane.transaction)):
+    if lane.transaction != NULL and not _is_of_epoch(lane, current_copy(lane.transaction)):
         lane.idempotence.bumping = False  # it was about a former transaction
         return
     if bump:
@@ -393,7 +393,7 @@ cdef void restore_sequences(Lane *lane) noexcept nogil:
 #
 # A gap in the sequences (a batch was refused, or is missing at the broker) is closed by a new epoch that starts at
 # sequence 0. The producer raises the epoch by itself, as Kafka's idempotent producer does (KIP-360): the broker accepts
-# any higher epoch. Every unsure batch must be settled under its old sequence first. Otherwise it could be appended
+# any higher epoch. Every unsure batch must be resolved under its old sequence first. Otherwise it could be appended
 # twice.
 #
 # The batches keep their order meanwhile. If a batch was refused for its sequence and a later batch is unsure, the
@@ -419,20 +419,21 @@ cdef WireBatch *_first_idempotent(Lane *lane) noexcept nogil:
     return wire
 
 
-cdef bint settle_epoch(Core *core, Lane *lane) noexcept nogil:
+cdef bint try_bump_epoch(Core *core, Lane *lane) noexcept nogil:
     """Begin the new epoch if nothing of the lane is in flight or unsure, and renumber its batches.
 
-    Return True once the lane may be drained again, in its new epoch. Until then next_to_settle() says what to send.
+    Return True once the lane may be drained again, in its new epoch. Until then next_unsure_to_resend() says what to
+    send.
     """
     cdef WireBatch *wire
     cdef uint64_t sequence = 0
     if lane.wire.in_flight:
         return False
     if newest_unsure(lane) != NULL:
-        if _first_idempotent(lane).idempotence.ahead != AHEAD_REFUSED:
+        if _first_idempotent(lane).idempotence.resent_ahead != AHEAD_REFUSED:
             return False
-        _give_up_unsure(core, lane)
-    withdraw_marked(core, lane)
+        _fail_unsure(core, lane)
+    withdraw_flagged(core, lane)
     if not _raise_epoch(core, lane):
         return False
     # if this sender dies before all are renumbered, its successor raises the epoch once more
@@ -444,7 +445,7 @@ cdef bint settle_epoch(Core *core, Lane *lane) noexcept nogil:
             store_release(<uint64_t *>&wire.entry.producer_id, <uint64_t>lane.idempotence.producer_id)
             CRASHPOINT(b"epoch.one-renumbered")
             wire.idempotence.refused = False
-            wire.idempotence.ahead = AHEAD_NOT
+            wire.idempotence.resent_ahead = AHEAD_NOT
             sequence += wire.entry.count
         wire = wire.wire.next
     lane.idempotence.next_sequence = sequence
@@ -466,17 +467,17 @@ cdef bint _raise_epoch(Core *core, Lane *lane) noexcept nogil:
     return True
 
 
-cdef void _give_up_unsure(Core *core, Lane *lane) noexcept nogil:
+cdef void _fail_unsure(Core *core, Lane *lane) noexcept nogil:
     cdef WireBatch *wire = lane.wire.head
     cdef WireBatch *following
     while wire != NULL:
         following = wire.wire.next
         if wire.idempotence.unsure and wire.idempotent:
-            give_up(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
+            fail_batch(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
         wire = following
 
 
-cdef WireBatch *next_to_settle(Lane *lane) noexcept nogil:
+cdef WireBatch *next_unsure_to_resend(Lane *lane) noexcept nogil:
     """Return the only wire batch that may be sent while unsure batches delay the new epoch; NULL if there is none.
 
     Nothing of the lane is in flight.
@@ -489,12 +490,12 @@ cdef WireBatch *next_to_settle(Lane *lane) noexcept nogil:
         return newest
     if wire.idempotence.refused:
         wire.idempotence.refused = False
-        seek_place(wire)  # the newest one is a fragment: it cannot be sent first or asked about
+        seek_sequence(wire)  # the newest one is a fragment: it cannot be sent first or asked about
     if wire.idempotence.fragment:
-        place_fragment(lane, wire)
-    elif not wire.idempotence.unsure and wire.idempotence.ahead == AHEAD_NOT:
-        wire.idempotence.ahead = AHEAD_SENT
-        place_fragment(lane, wire)
+        set_candidate_sequence(lane, wire)
+    elif not wire.idempotence.unsure and wire.idempotence.resent_ahead == AHEAD_NOT:
+        wire.idempotence.resent_ahead = AHEAD_SENT
+        set_candidate_sequence(lane, wire)
     return wire
 
 
@@ -515,31 +516,31 @@ cdef WireBatch *next_to_settle(Lane *lane) noexcept nogil:
 # at that candidate. After a fragment was given up, it is not known which sequence the broker expects.
 
 
-cdef void place_fragment(Lane *lane, WireBatch *wire) noexcept nogil:
+cdef void set_candidate_sequence(Lane *lane, WireBatch *wire) noexcept nogil:
     """Set the sequence of `wire` to the highest candidate that is not above it. Keep the sequence if there is none."""
     cdef cyp_identity *identity = &lane.row.identity[lane.row.current]
-    cdef uint64_t place = _place_before(identity, wire.entry.base_sequence + 1)
+    cdef uint64_t place = _candidate_before(identity, wire.entry.base_sequence + 1)
     if place < wire.entry.base_sequence and not _may_pass_as_duplicate(identity, place, wire.entry.count):
         store_release(&wire.entry.base_sequence, place)
 
 
-cdef bint has_place_before(Lane *lane, WireBatch *wire) noexcept nogil:
+cdef bint has_candidate_before(Lane *lane, WireBatch *wire) noexcept nogil:
     """Return whether `wire` may be sent under a candidate below its present sequence."""
     cdef cyp_identity *identity = &lane.row.identity[lane.row.current]
-    cdef uint64_t place = _place_before(identity, wire.entry.base_sequence)
+    cdef uint64_t place = _candidate_before(identity, wire.entry.base_sequence)
     return place < wire.entry.base_sequence and not _may_pass_as_duplicate(identity, place, wire.entry.count)
 
 
 cdef bint step_back(Lane *lane, WireBatch *wire) noexcept nogil:
     """Set the sequence of `wire`, which was out of order, to the next lower candidate. Return False without one."""
     cdef cyp_identity *identity = &lane.row.identity[lane.row.current]
-    if not has_place_before(lane, wire):
+    if not has_candidate_before(lane, wire):
         return False
-    store_release(&wire.entry.base_sequence, _place_before(identity, wire.entry.base_sequence))
+    store_release(&wire.entry.base_sequence, _candidate_before(identity, wire.entry.base_sequence))
     return True
 
 
-cdef uint64_t _place_before(cyp_identity *identity, uint64_t limit) noexcept nogil:
+cdef uint64_t _candidate_before(cyp_identity *identity, uint64_t limit) noexcept nogil:
     """Return the highest sequence below `limit` that the broker may expect next; `limit` if none is known."""
     cdef uint32_t index = identity.doubts
     if identity.doubts > CYP_DOUBTS_MAX:
@@ -570,13 +571,13 @@ cdef void end_fragment(
     """
     cdef WireBatch *following = _next_fragment(wire)
     if following != NULL and wire.entry.attempts <= refused:
-        conclude(core, wire, error, verdict)
+        fail_unappended(core, wire, error, verdict)
         return
-    give_up(core, wire, error, verdict)
+    fail_batch(core, wire, error, verdict)
     while following != NULL:
         wire = following
         following = _next_fragment(wire)
-        give_up(core, wire, error, verdict)
+        fail_batch(core, wire, error, verdict)
 
 
 cdef WireBatch *_next_fragment(WireBatch *wire) noexcept nogil:
@@ -650,7 +651,7 @@ cdef void _fail_queue(Core *core, Queue *queue, int32_t error, const Verdict *ve
     while batch != NULL:
         if batch.intake.state == BATCH_CLOSED or seal(core, batch):  # otherwise it was malformed and has left the queue
             remove(queue, batch)
-            finish(core, batch, -1, -1, error, verdict)
+            release_batch(core, batch, -1, -1, error, verdict)
         batch = queue.intake.head
 
 
@@ -773,7 +774,7 @@ cdef bint on_states_response(Core *core, Node *node, const uint8_t *body, uint32
         if cursor.bad or count != 1 or name_bytes != lane.topic.name_bytes \
                 or memcmp(name, lane.topic.name, name_bytes) != 0 \
                 or <int32_t>get_int(&cursor, 4) != lane.number \
-                or not _take_state(core, node, lane, &cursor):
+                or not _parse_state(core, node, lane, &cursor):
             return False
         skip_tags(&cursor)          # of the partition
         skip_tags(&cursor)          # of the topic
@@ -782,7 +783,7 @@ cdef bint on_states_response(Core *core, Node *node, const uint8_t *body, uint32
     return not cursor.bad
 
 
-cdef bint _take_state(Core *core, Node *node, Lane *lane, Cursor *cursor) noexcept nogil:
+cdef bint _parse_state(Core *core, Node *node, Lane *lane, Cursor *cursor) noexcept nogil:
     """Handle the error and the active producers of one partition. Return False if they are malformed."""
     cdef int16_t error = <int16_t>get_int(cursor, 2)
     cdef uint32_t length, producers, _index

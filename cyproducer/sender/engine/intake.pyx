@@ -147,7 +147,7 @@ cdef enum:
     HINTS_PER_TURN = 16384          # per front-end and iteration; the rest waits, so that others are served
 
 
-cdef void report_violation(Core *core, FrontEnd *front_end, int why) noexcept nogil:
+cdef void flag_violation(Core *core, FrontEnd *front_end, int why) noexcept nogil:
     """Note that the front-end broke the protocol: nothing of it is read again, and Python detaches it."""
     if not front_end.intake.violation:
         front_end.intake.violation = <uint8_t>why
@@ -175,14 +175,14 @@ cdef void accumulate(Core *core) noexcept nogil:
         if front_end.intake.violation:
             deactivate(core, front_end)
         elif submit_tail(&front_end.header.submit_tail) != front_end.intake.submit_head:
-            take_submitted(core, front_end)
+            read_submissions(core, front_end)
         elif core.loop.now - front_end.front_end.active_ns > front_end.idle_after_ns:
             make_idle(core, front_end)
         front_end = following
     untouch(core)
 
 
-cdef bint take_submitted(Core *core, FrontEnd *front_end) noexcept nogil:
+cdef bint read_submissions(Core *core, FrontEnd *front_end) noexcept nogil:
     """Take what a front-end has submitted, up to HINTS_PER_TURN entries. Return whether that is all.
 
     It never is all after a violation. Call untouch() after this.
@@ -191,26 +191,26 @@ cdef bint take_submitted(Core *core, FrontEnd *front_end) noexcept nogil:
     front_end.front_end.active_ns = core.loop.now
     touch(core, front_end, CYP_NONE)
     if tail - front_end.intake.submit_head > front_end.submit_mask + 1:
-        report_violation(core, front_end, VIOLATION_RING)
+        flag_violation(core, front_end, VIOLATION_RING)
     for _taken in range(min(tail - front_end.intake.submit_head, <uint64_t>HINTS_PER_TURN)):
         if front_end.intake.violation:
             break
         entry = submit_take(front_end.submit_ring, front_end.submit_mask, front_end.intake.submit_head)
         front_end.intake.submit_head += 1
-        _take_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
+        _read_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
         CRASHPOINT(b"accumulate.hint-taken")
     front_end.outcomes_header.submit_head = front_end.intake.submit_head
     return not front_end.intake.violation and tail == front_end.intake.submit_head
 
 
-cdef void _take_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t slot, uint32_t generation) noexcept nogil:
+cdef void _read_hint(Core *core, FrontEnd *front_end, uint32_t kind, uint32_t slot, uint32_t generation) noexcept nogil:
     """Handle an entry of a submission ring: a batch was opened (OPEN) or is full (FULL)."""
     cdef ClientBatch *batch
     if slot >= front_end.slot_count or (kind != CYP_SUBMIT_OPEN and kind != CYP_SUBMIT_FULL):
-        report_violation(core, front_end, VIOLATION_HINT)
+        flag_violation(core, front_end, VIOLATION_HINT)
         return
     if not row_is_written(front_end, slot):
-        report_violation(core, front_end, VIOLATION_HINT)
+        flag_violation(core, front_end, VIOLATION_HINT)
         return
     touch(core, front_end, slot)
     batch = &front_end.batches[slot]
@@ -241,42 +241,42 @@ cdef ClientBatch *admit(
     cdef Queue *queue
     if not word_is_live(word, generation) and not (in_takeover and word_is_taken(word, generation)):
         return NULL
-    batch = enter(core, front_end, slot, generation)
+    batch = init_batch(core, front_end, slot, generation)
     if topic >= core.topics.count or partition_number < 0 \
             or partition_number >= core.topics.table[topic].topics.partition_count:
         _linger_append(core, front_end, batch)
         seal(core, batch)
         if batch.intake.state != BATCH_NONE:
-            finish(core, batch, -1, -1, CODE_UNKNOWN_PARTITION, NULL)
+            release_batch(core, batch, -1, -1, CODE_UNKNOWN_PARTITION, NULL)
         return NULL
     if not topic_id_is_valid(id, core.topics.table[topic].first, load_relaxed32(&core.topic_rows[topic].generation)):
-        report_violation(core, front_end, VIOLATION_TOPIC)
-        finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
+        flag_violation(core, front_end, VIOLATION_TOPIC)
+        release_batch(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
     queue = queue_for(front_end, core.topics.table[topic].topics.partitions[partition_number])
     if queue == NULL and front_end.transaction != NULL:
         _linger_append(core, front_end, batch)
         if seal(core, batch):
             verdict = Verdict(NULL, <const uint8_t *>NO_LANE, <uint32_t>strlen(NO_LANE), False, 0, NULL)
-            finish(core, batch, -1, -1, CODE_TRANSACTION_ABORTED, &verdict)
+            release_batch(core, batch, -1, -1, CODE_TRANSACTION_ABORTED, &verdict)
         return NULL
     if queue == NULL:
-        finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
+        release_batch(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
-    note_use(core, core.topics.table[topic])
+    flag_use(core, core.topics.table[topic])
     if core.topics.table[topic].loop.not_refreshed \
             or (queue.intake.lane.drain.leader == NULL and queue.intake.lane.intake.queues.first == NULL):
         core.topics.table[topic].loop.not_refreshed = False
         core.loop.refresh_wanted = True
     _enqueue(queue, batch)
     _linger_append(core, front_end, batch)
-    if front_end.transaction != NULL and place_of(front_end.transaction).failed:
-        note_failing(front_end.transaction)
+    if front_end.transaction != NULL and current_copy(front_end.transaction).failed:
+        schedule_failing(front_end.transaction)
     CRASHPOINT(b"accumulate.admitted")
     return batch
 
 
-cdef ClientBatch *enter(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation) noexcept nogil:
+cdef ClientBatch *init_batch(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation) noexcept nogil:
     """Create the private state of the batch that starts in `slot`: LINGERING, live, without a result.
 
     Its delivery timeout and its linger time start when the front-end opened it, in this arena or an earlier one. The
@@ -372,7 +372,7 @@ cdef void _enqueue(Queue *queue, ClientBatch *batch) noexcept nogil:
     relist_queue(queue)
 
 
-cdef ClientBatch *take_head(Queue *queue) noexcept nogil:
+cdef ClientBatch *pop_head(Queue *queue) noexcept nogil:
     """Remove the head, which must be CLOSED, from the queue and return it."""
     cdef ClientBatch *batch = queue.intake.head
     queue.intake.head = batch.intake.next
@@ -392,7 +392,7 @@ cdef ClientBatch *take_head(Queue *queue) noexcept nogil:
 cdef void remove(Queue *queue, ClientBatch *batch) noexcept nogil:
     """Remove a CLOSED batch from any position of its queue."""
     if queue.intake.head == batch:
-        take_head(queue)
+        pop_head(queue)
         return
     batch.intake.previous.intake.next = batch.intake.next
     if batch.intake.next != NULL:
@@ -455,7 +455,7 @@ cdef void _linger_append(Core *core, FrontEnd *front_end, ClientBatch *batch) no
         front_end.intake.linger_tail.intake.linger_next = batch
     else:
         front_end.intake.linger_head = batch
-        note_deadline(core, front_end, batch.intake.created_ns + front_end.linger_ns)
+        schedule_deadline(core, front_end, batch.intake.created_ns + front_end.linger_ns)
     front_end.intake.linger_tail = batch
 
 
@@ -563,8 +563,8 @@ cdef bint _malformed(Core *core, ClientBatch *batch) noexcept nogil:
     cdef FrontEnd *front_end = batch.front_end
     if batch.queue != NULL:
         remove(batch.queue, batch)
-    report_violation(core, front_end, VIOLATION_CHAIN)
-    finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
+    flag_violation(core, front_end, VIOLATION_CHAIN)
+    release_batch(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
     return False
 
 
@@ -658,4 +658,4 @@ cdef void scan_ending(Core *core) noexcept nogil:
             end_front_end(core, front_end)
     untouch(core)
     if core.front_ends.ending != NULL:
-        note_timer(core, core.loop.now)
+        schedule_timer(core, core.loop.now)

@@ -63,7 +63,7 @@ cdef void _check_transactions(Core *core) noexcept nogil:
             while found != NULL and found != lane:
                 found = found.topics.next_transactional
             check(lane.transaction == transaction and found == lane, b"the lane of a transaction is in both lists")
-            check(not lane.wire.unresolved or place_of(transaction).phase >= CYP_TRANSACTION_READY,
+            check(not lane.wire.unresolved or current_copy(transaction).phase >= CYP_TRANSACTION_READY,
                   b"a producer without a producer id has no batch on its way")
             lane = lane.topics.next_of_transaction
     check(lanes == listed, b"every lane of a transaction is in the list of its transaction")
@@ -147,7 +147,7 @@ cdef uint32_t _check_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
         # batch without that word for one that was never sent.
         if batch.parts.split:
             split += 1
-            promised += batch.parts.promised
+            promised += batch.parts.reserved_extents
             _check_split(core, batch)
         elif batch.intake.state == BATCH_ASSIGNED and batch.wire.batch.entry.attempts \
                 and not front_end.front_ends.detached:
@@ -163,7 +163,7 @@ cdef uint32_t _check_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
         unreported += 1
         batch = batch.outcome.age_next
     check(unreported <= front_end.intake.live, b"batches in the age list are live")
-    check(promised == front_end.parts.extents_promised, b"extents_promised is the sum over the split batches")
+    check(promised == front_end.parts.extents_reserved, b"extents_reserved is the sum over the split batches")
     check(promised <= front_end.parts.free_extent_count, b"every promised row of the table of extents is free")
     return split
 
@@ -171,7 +171,7 @@ cdef uint32_t _check_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
 cdef void _check_split(Core *core, ClientBatch *batch) noexcept nogil:
     """Check that each record of a split batch has a result, or is in a part."""
     cdef WireBatch *wire = next_part(core, batch, NULL)
-    cdef uint32_t parts = 0, records = batch.parts.settled
+    cdef uint32_t parts = 0, records = batch.parts.resolved_count
     check(batch.intake.state == BATCH_ASSIGNED and batch.wire.batch == NULL,
           b"a split batch is assigned to its parts alone")
     while wire != NULL:

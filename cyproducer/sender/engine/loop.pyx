@@ -38,7 +38,7 @@ cdef class Loop:
         self.core.retry_backoff_ns = max(int(settings["retry_backoff_ms"]) * 1_000_000, RETRY_MIN_NS)
         self.core.retry_backoff_max_ns = max(int(settings["retry_backoff_max_ms"]) * 1_000_000, RETRY_MIN_NS)
         self.core.rack_aware = bool(settings.get("partitioner_rack_aware", False))
-        self.core.stuck_ns = int(settings.get("partitioner_availability_timeout_ms", 0)) * 1_000_000
+        self.core.unresponsive_ns = int(settings.get("partitioner_availability_timeout_ms", 0)) * 1_000_000
         self.core.loop.random = int.from_bytes(os.urandom(8), "little") | 1
         client_id = settings["client_id"].encode()[:255]
         memcpy(self.core.client_id, <const char *>client_id, len(client_id))
@@ -102,7 +102,7 @@ cdef class Loop:
                 lane = lane.topics.next_transactional
         if topic.partitioner.sticky < 0 or topic.topics.partitions[topic.partitioner.sticky].drain.leader == NULL:
             choose_sticky(self.core, topic)
-        note_load(self.core, topic)
+        schedule_load(self.core, topic)
         return min(topic.topics.partition_count, <int32_t>len(leaders))
 
     def set_topic_id(self, uint32_t number, bytes topic_id):
@@ -141,7 +141,7 @@ cdef class Loop:
     def set_node_id(self, uint32_t index, int32_t broker_id):
         """Give a bootstrap address the id of its broker, which keeps using the connection."""
         self.core.connection.nodes[index].id = broker_id
-        enter_node(self.core, self.core.connection.nodes[index])
+        find_node_row(self.core, self.core.connection.nodes[index])
 
     def set_in_rack(self, uint32_t index, bint in_rack):
         """Set whether a broker is in the rack of this host (client_rack)."""
@@ -248,7 +248,7 @@ cdef class Loop:
             following = topic.topics.next_used
             topic.topics.used = False
             if has_batches(topic):
-                note_use(self.core, topic)
+                flag_use(self.core, topic)
             names.append(topic.name[:topic.name_bytes].decode())
             topic = following
         return names
@@ -360,7 +360,7 @@ cdef class Loop:
                 expire(core, front_end)
                 front_end = next_due(core)
             check_timeouts(core)
-            leave_stuck(core)
+            leave_unresponsive(core)
             publish_shares(core)
             end_failed(core)
             drain_all(core)
@@ -368,12 +368,12 @@ cdef class Loop:
             announce(core)
             if core.intake.live_batches:
                 # the supervisor kills a sender whose tick does not change
-                note_timer(core, core.loop.now + PENDING_TURN_NS)
+                schedule_timer(core, core.loop.now + PENDING_TURN_NS)
             wait = 0
             if not _has_news(core) and core.loop.next_timer_ns > core.loop.now:
                 if saturated(core):
                     # a new batch cannot be sent now, so no wake-up is needed; but its delivery timeout must start soon
-                    note_timer(core, core.loop.now + SATURATED_NS)
+                    schedule_timer(core, core.loop.now + SATURATED_NS)
                     sender_sleeps(core.snapshot, 0)
                 else:
                     sender_sleeps(core.snapshot, core.loop.next_timer_ns)
@@ -554,7 +554,7 @@ cdef object _event(const Event *event):
 
 
 cdef object _leaders_named(uint32_t node, bytes payload):
-    """Return the event for a payload that report_leaders() has made."""
+    """Return the event for a payload that push_leaders() has made."""
     cdef const uint8_t *at = payload
     cdef uint32_t count, index
     cdef LeaderHint leader

@@ -236,7 +236,7 @@ cdef inline void _record_node(Core *core, Node *node, int node_sensor, uint64_t 
     sensor_record(&node.metrics.row.sensors[node_sensor], &core.metrics.windows, value, core.loop.now)
 
 
-cdef void enter_node(Core *core, Node *node) noexcept nogil:
+cdef void find_node_row(Core *core, Node *node) noexcept nogil:
     """Find the row of a node, whose broker's id may have changed."""
     cdef uint64_t key = <uint64_t>1 << 32 | <uint32_t>node.id, found
     cdef uint32_t index

@@ -92,14 +92,14 @@ cdef enum:
 
 ctypedef struct Latency:
     uint64_t average_ns
-    uint32_t samples                    # stops at SAMPLES_MIN
-    bint alarmed                        # lanes are doubted, and it is not known yet which of them are slow
-    bint found                          # a trial of this alarm was late
-    uint64_t trials_wait_ns             # until then trials wait for the answer to a slow lane; 0: they do not
-    uint64_t pause_ns                   # the last pause after a false alarm
-    uint64_t late_ns                    # how long the last late request took
-    uint64_t second_look_ns             # when a large average is tried again; 0: it is not large
-    uint64_t second_look_pause_ns       # the last pause before that
+    uint32_t samples                # stops at SAMPLES_MIN
+    bint alarmed                    # lanes are doubted, and it is not known yet which of them are slow
+    bint found                      # a trial of this alarm was late
+    uint64_t trials_wait_ns         # until then trials wait for the answer to a slow lane; 0: they do not
+    uint64_t pause_ns               # the last pause after a false alarm
+    uint64_t late_ns                # how long the last late request took
+    uint64_t second_look_ns         # when a large average is tried again; 0: it is not large
+    uint64_t second_look_pause_ns   # the last pause before that
 
 
 cdef inline bint is_known(const Latency *latency) noexcept nogil:
@@ -218,16 +218,16 @@ ctypedef struct BatchWire:
 
 
 ctypedef struct BatchRefusal:
-    bint solo                       # it is not merged: a merged batch that contained it was refused
-    bint to_withdraw                # leaves its merged batch: the broker named one of its records, or it is isolated
+    bint unmergeable                # it is not merged: a merged batch that contained it was refused
+    bint withdrawn                  # leaves its merged batch: the broker named one of its records, or it is isolated
 
 
 ctypedef struct BatchParts:
     bint split                      # ASSIGNED, and it contributes to partial wire batches only
     uint32_t pending                # how many of them have no result yet
     uint32_t extents                # index + 1 of its newest row in FrontEnd.extents; 0: none
-    uint32_t promised               # rows that its parts may still fill
-    uint32_t settled                # records that have a result in these rows
+    uint32_t reserved_extents       # rows that its parts may still fill
+    uint32_t resolved_count         # records that have a result in these rows
 
 
 ctypedef struct ClientBatch:
@@ -372,7 +372,7 @@ ctypedef struct FrontEndParts:
     uint64_t *extent_until          # by index, as text_until; NULL until a batch is split (parts.pyx)
     uint32_t *free_extents
     uint32_t free_extent_count
-    uint32_t extents_promised       # sum of ClientBatch.parts.promised
+    uint32_t extents_reserved       # sum of ClientBatch.parts.reserved_extents
 
 
 ctypedef struct FrontEndMetrics:
@@ -409,7 +409,7 @@ ctypedef struct FrontEnd:
     int32_t level                   # of the codec; INT32_MIN: the default level
     int64_t linger_ns
     int64_t delivery_timeout_ns
-    uint64_t sticky_bytes           # its batch_size: so much of it changes a sticky partition, see note_drained()
+    uint64_t sticky_bytes           # its batch_size: so much of it changes a sticky partition, see count_drained()
     uint32_t retries
     ClientBatch *batches            # by first slot; start of the memory of all tables by slot
     uint32_t *chunk_next            # by slot; copied when a chain is sealed
@@ -417,7 +417,7 @@ ctypedef struct FrontEnd:
     uint32_t *chunk_count
     uint8_t *chunk_held             # 1: measured for a batch that is not released
     Transaction *transaction        # of a transactional producer; NULL: its batches are in no transaction
-    cyp_share_metrics *share_metrics    # in its outcomes region
+    cyp_share_metrics *share_metrics  # in its outcomes region
     uint64_t window_ns              # metrics_sample_window_ms
     uint32_t samples                # metrics_num_samples
     FrontEndFrontEnds front_ends
@@ -634,14 +634,14 @@ ctypedef struct WireIdempotence:
     bint refused                    # unsure, and last answered with OUT_OF_ORDER: the newest unsure batch is sent first
     int64_t proven_offset           # of its first record, if it follows from other offsets; else -1
     bint fragment                   # part of a larger unsure batch, or sent like such a part (idempotence.pyx)
-    uint8_t ahead                   # WireAhead
+    uint8_t resent_ahead            # WireAhead
 
 
 ctypedef struct WireRefusal:
     uint32_t corrupt                # attempts that the broker answered with CORRUPT_MESSAGE
     uint32_t breaks                 # times that the broker closed the connection while the batch was in flight
-    uint32_t lone_breaks            # how many of them while nothing else was in flight; valid if `breaks` is not 0
-    uint64_t answers_before         # Node.refusal.answers at the first lone break
+    uint32_t exclusive_breaks       # how many of them while nothing else was in flight; valid if `breaks` is not 0
+    uint64_t answers_before         # Node.refusal.answers at the first exclusive break
     uint32_t unreported             # contributors whose delivery timeout runs
     bint record_named               # the broker has named a record of the merged batch
 
@@ -674,7 +674,7 @@ cdef enum RequestKind:
 
 
 ctypedef struct RequestDrain:
-    bint lone                       # its only batch must be sent alone (is_suspect): no other request is in flight
+    bint exclusive                  # its only batch must be sent alone (needs_exclusive): no other request is in flight
 
 
 ctypedef struct RequestProduce:
@@ -719,8 +719,8 @@ ctypedef struct NodeLoop:
 
 ctypedef struct NodeDrain:
     bint work_reported              # EVENT_WORK was pushed since the connection was closed
-    bint lone_in_flight             # a request in flight is lone: nothing is sent before its answer
-    bint lone_waits                 # a batch that must be sent alone waits until nothing is in flight
+    bint exclusive_in_flight        # a request in flight is exclusive: nothing is sent before its answer
+    bint exclusive_waits            # a batch that must be sent alone waits until nothing is in flight
     uint8_t next_acks               # acks + 1 of the batches that the next request takes first
     Ring flows                      # those that have a backlog; the first is the current one
     uint32_t ready_count            # lanes that are LIST_READY
@@ -733,7 +733,7 @@ ctypedef struct NodeDrain:
 
 
 ctypedef struct NodePartitioner:
-    bint stuck                      # it did not answer at the last check
+    bint unresponsive               # it did not answer at the last check
 
 
 ctypedef struct NodeIdempotence:
@@ -911,7 +911,7 @@ ctypedef struct CorePartitioner:
     Topic *shares_due               # list of the topics whose shares must be published, in the order they were added
     Topic *shares_due_tail
     uint64_t shares_published_ns    # when shares were last published
-    uint64_t sticky_checked_ns      # when the brokers were last checked for being stuck
+    uint64_t sticky_checked_ns      # when the brokers were last checked for being unresponsive
 
 
 ctypedef struct CoreCompression:
@@ -960,7 +960,7 @@ ctypedef struct Core:
     uint64_t request_timeout_ns
     uint64_t retry_backoff_ns, retry_backoff_max_ns
     bint rack_aware                 # records without a key prefer leaders in client_rack (KIP-1123)
-    uint64_t stuck_ns               # without an answer for so long a broker is stuck; 0: see _stuck_timeout
+    uint64_t unresponsive_ns        # without an answer for so long a broker is unresponsive; 0: by itself
     char client_id[256]
     int16_t client_id_bytes
     Named *named                    # memory for those of a Verdict: NAMED_MAX

@@ -63,7 +63,7 @@ cdef void age_append(Core *core, FrontEnd *front_end, ClientBatch *batch) noexce
         before.outcome.age_next = batch
     else:
         front_end.outcome.age_head = batch
-        note_deadline(core, front_end, batch.intake.born_ns + front_end.delivery_timeout_ns)
+        schedule_deadline(core, front_end, batch.intake.born_ns + front_end.delivery_timeout_ns)
     if batch.outcome.age_next != NULL:
         batch.outcome.age_next.outcome.age_previous = batch
     else:
@@ -110,14 +110,14 @@ cdef object sort_by_age(Core *core, FrontEnd *front_end):
     free(batches)
 
 
-cdef void report(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
+cdef void publish_result(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
     """Publish the RESULT of an assigned batch with an error. Its chunks are still in use, so RELEASE follows later."""
     age_unlink(batch.front_end, batch)
-    _note_failure(core, batch, error, batch.intake.count - min(batch.parts.settled, batch.intake.count))
-    _publish_result(core, batch, error, verdict)
+    _count_failure(core, batch, error, batch.intake.count - min(batch.parts.resolved_count, batch.intake.count))
+    _push_result(core, batch, error, verdict)
 
 
-cdef void report_written(Core *core, WireBatch *wire) noexcept nogil:
+cdef void publish_written(Core *core, WireBatch *wire) noexcept nogil:
     """Publish the RESULT of the contributors when a request with acks=0 is written: a written batch counts as sent.
 
     Their memory stays in use until the broker answers.
@@ -125,11 +125,11 @@ cdef void report_written(Core *core, WireBatch *wire) noexcept nogil:
     cdef uint32_t row = wire.entry.contributors
     while row != CYP_NONE:
         if core.contributor_batches[row] != NULL and not core.contributor_batches[row].outcome.reported:
-            _publish_result(core, core.contributor_batches[row], 0, NULL)
+            _push_result(core, core.contributor_batches[row], 0, NULL)
         row = core.contributors[row].next
 
 
-cdef void _publish_result(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
+cdef void _push_result(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
     cdef WireBatch *wire = batch.wire.batch
     cdef WireBatch *following
     batch.outcome.reported = True
@@ -137,16 +137,16 @@ cdef void _publish_result(Core *core, ClientBatch *batch, int32_t error, const V
     CRASHPOINT(b"expire.reported")
     # after the outcome: a successor of a sender that was killed in between finds the outcome in the ring
     if not batch.parts.split:
-        _mark_reported(core, batch, wire)
+        _store_reported(core, batch, wire)
         return
     wire = next_part(core, batch, NULL)
     while wire != NULL:
         following = next_part(core, batch, wire)
-        _mark_reported(core, batch, wire)
+        _store_reported(core, batch, wire)
         wire = following
 
 
-cdef void _mark_reported(Core *core, ClientBatch *batch, WireBatch *wire) noexcept nogil:
+cdef void _store_reported(Core *core, ClientBatch *batch, WireBatch *wire) noexcept nogil:
     cdef uint32_t row = wire.entry.contributors
     while core.contributor_batches[row] != batch:
         row = core.contributors[row].next
@@ -161,7 +161,7 @@ cdef WireBatch *next_part(Core *core, ClientBatch *batch, WireBatch *after) noex
     return wire
 
 
-cdef void settle_part(
+cdef void resolve_part(
     Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time, const Verdict *verdict
 ) noexcept nogil:
     """Store the result of a RESOLVED partial wire batch. Complete its batch if that was the last part."""
@@ -169,11 +169,12 @@ cdef void settle_part(
     cdef uint32_t row = entry.contributors
     cdef ClientBatch *batch = core.contributor_batches[row]
     cdef cyp_extent extent
+    cdef int32_t error
     cdef cyp_extent *filled
     if batch == NULL:
         return
     if entry.error and is_aging(batch):
-        _note_failure(core, batch, entry.error, entry.count)
+        _count_failure(core, batch, entry.error, entry.count)
     elif is_aging(batch):
         core.totals.records += entry.count
         core.totals.bytes += entry.length
@@ -194,11 +195,12 @@ cdef void settle_part(
         row = core.contributors[row].next
     batch.parts.pending -= 1
     if batch.parts.pending == 0:
-        end_promise(batch)
-        finish(core, batch, -1, -1, 0 if batch.parts.settled == batch.intake.count else CODE_OUTCOME_UNKNOWN, verdict)
+        end_reservation(batch)
+        error = 0 if batch.parts.resolved_count == batch.intake.count else CODE_OUTCOME_UNKNOWN
+        release_batch(core, batch, -1, -1, error, verdict)
 
 
-cdef void finish(
+cdef void release_batch(
     Core *core, ClientBatch *batch, int64_t base_offset, int64_t append_time, int32_t error, const Verdict *verdict
 ) noexcept nogil:
     """Complete the batch and release its chunks. `base_offset` is the offset of its first record, -1 if unknown."""
@@ -208,7 +210,7 @@ cdef void finish(
     if is_aging(batch):  # with acks=0 the front-end already has a RESULT: a later failure is only counted
         age_unlink(front_end, batch)
         if error:
-            _note_failure(core, batch, error, batch.intake.count - min(batch.parts.settled, batch.intake.count))
+            _count_failure(core, batch, error, batch.intake.count - min(batch.parts.resolved_count, batch.intake.count))
         elif not batch.parts.split:
             core.totals.records += batch.intake.count
             core.totals.bytes += batch.intake.bytes
@@ -240,15 +242,15 @@ cdef void finish(
 
 cdef void announce(Core *core) noexcept nogil:
     """Wake the front-ends that have outcomes of this loop iteration and whose waiters sleep: one write each."""
-    cdef FrontEnd *front_end = take_to_announce(core)
+    cdef FrontEnd *front_end = pop_to_announce(core)
     while front_end != NULL:
         if waiter_needs_wake(&front_end.header.sleeping, &front_end.outcome.wake_signalled):
             CRASHPOINT(b"complete.before-wake")
             wake_signal(front_end.wake_fd)
-        front_end = take_to_announce(core)
+        front_end = pop_to_announce(core)
 
 
-cdef void _note_published(FrontEnd *front_end, const cyp_outcome *outcome) noexcept nogil:
+cdef void _flag_published(FrontEnd *front_end, const cyp_outcome *outcome) noexcept nogil:
     """Note an outcome that is published in a takeover: its batch is not restored again, whatever its slot word says."""
     cdef Published *published = &front_end.recovery.published[outcome.slot]
     if published.generation != outcome.generation:
@@ -284,11 +286,11 @@ cdef void _push(
     outcome_put(front_end.outcome_ring, front_end.outcome_mask, front_end.outcome.outcome_tail, &outcome)
     CRASHPOINT(b"complete.outcome-filled")
     if front_end.recovery.published != NULL:
-        _note_published(front_end, &outcome)
+        _flag_published(front_end, &outcome)
     front_end.outcome.outcome_tail += 1
     outcome_publish(&front_end.outcomes_header.outcome_tail, front_end.outcome.outcome_tail)
     CRASHPOINT(b"complete.outcome-published")
-    note_outcomes(core, front_end)
+    schedule_outcomes(core, front_end)
 
 
 cdef int32_t _cause(Core *core, ClientBatch *batch, int32_t error) noexcept nogil:
@@ -349,17 +351,17 @@ cdef uint32_t _put_text(
     return place + 1
 
 
-cdef void _note_failure(Core *core, ClientBatch *batch, int32_t error, uint32_t records) noexcept nogil:
+cdef void _count_failure(Core *core, ClientBatch *batch, int32_t error, uint32_t records) noexcept nogil:
     """Count a failure. The transaction of its front-end fails with it, before the outcome is published."""
     cdef uint32_t topic = batch.queue.intake.lane.topic.number if batch.queue != NULL else 0xffffffffU
     if batch.front_end.transaction != NULL:
         fail_transaction(batch.front_end.transaction, error)
     if error != CODE_TRANSACTION_ABORTED:  # the record that is the reason was counted
-        note_failure(core, batch.front_end.attach_id, topic, error, records)
+        add_failure(core, batch.front_end.attach_id, topic, error, records)
     count_errors(core, batch.front_end, batch.queue.intake.lane.topic if batch.queue != NULL else NULL, records)
 
 
-cdef void note_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t error, uint64_t records) noexcept nogil:
+cdef void add_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t error, uint64_t records) noexcept nogil:
     """Add a failure to the table, which Python empties. `topic` is 2^32 - 1 if it is unknown."""
     cdef uint32_t index
     cdef Failure *failure

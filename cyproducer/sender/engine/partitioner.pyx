@@ -84,7 +84,7 @@ cdef Draw _draw(Core *core, Topic *topic) noexcept nogil:
     draw.any_answers = draw.rack_only = draw.stuck_too = False
     for number in range(topic.topics.partition_count):
         lane = topic.topics.partitions[number]
-        if lane.drain.leader == NULL or _is_stuck(core, lane.drain.leader):
+        if lane.drain.leader == NULL or _is_unresponsive(core, lane.drain.leader):
             continue
         draw.any_answers = True
         draw.longest = max(draw.longest, _load(lane))
@@ -95,39 +95,39 @@ cdef Draw _draw(Core *core, Topic *topic) noexcept nogil:
 cdef inline uint64_t _weight(Core *core, Lane *lane, const Draw *draw) noexcept nogil:
     """Return 1 for the longest queue, and more for shorter ones; 0 if the partition must not be drawn."""
     cdef uint32_t load = _load(lane)
-    if lane.drain.leader == NULL or (not draw.stuck_too and _is_stuck(core, lane.drain.leader)):
+    if lane.drain.leader == NULL or (not draw.stuck_too and _is_unresponsive(core, lane.drain.leader)):
         return 0
     if draw.rack_only and not first_connection(lane.drain.leader).loop.in_rack:
         return 0
     return draw.longest + 1 - load if load <= draw.longest else 1
 
 
-cdef bint _is_stuck(Core *core, const Node *node) noexcept nogil:
+cdef bint _is_unresponsive(Core *core, const Node *node) noexcept nogil:
     """Return whether the broker does not answer, throttles for long, or has batches but no connection.
 
     The time counts from its last answer: a request behind others waits long even if all is well.
     """
     cdef const Request *request = oldest_request(node)
-    cdef uint64_t timeout = _stuck_timeout(core, node)
+    cdef uint64_t timeout = _unresponsive_timeout(core, node)
     if node.connection.state != CONNECTION_READY or node.connection.muted_until_ns > core.loop.now + timeout:
         return node.drain.ready_count > 0 or node.drain.backing_off.length > 0
     return request != NULL and max(request.connection.sent_ns, node.connection.answered_ns) + timeout <= core.loop.now
 
 
-cdef inline uint64_t _stuck_timeout(Core *core, const Node *node) noexcept nogil:
+cdef inline uint64_t _unresponsive_timeout(Core *core, const Node *node) noexcept nogil:
     """Return after how many nanoseconds without an answer a broker counts as stuck.
 
     A front-end can fill its memory with records for such a broker in less than a second, so ten times the usual
     response time is enough. A broker that is excluded by mistake is drawn again after its next answer.
     """
-    if core.stuck_ns:
-        return core.stuck_ns
+    if core.unresponsive_ns:
+        return core.unresponsive_ns
     if node.connection.window.idle_time_ns == 0:
         return STUCK_MAX_NS
     return min(max(10 * node.connection.window.idle_time_ns, <uint64_t>STUCK_MIN_NS), <uint64_t>STUCK_MAX_NS)
 
 
-cdef void leave_stuck(Core *core) noexcept nogil:
+cdef void leave_unresponsive(Core *core) noexcept nogil:
     """Choose another sticky partition for topics whose sticky partition has a stuck leader, if another leader answers.
 
     If a broker became stuck, or answers again, note that the shares must be published.
@@ -140,21 +140,21 @@ cdef void leave_stuck(Core *core) noexcept nogil:
         return
     core.partitioner.sticky_checked_ns = core.loop.now
     for index in range(core.connection.node_count):
-        stuck = _is_stuck(core, core.connection.nodes[index])
-        changed = changed or stuck != core.connection.nodes[index].partitioner.stuck
-        core.connection.nodes[index].partitioner.stuck = stuck
+        stuck = _is_unresponsive(core, core.connection.nodes[index])
+        changed = changed or stuck != core.connection.nodes[index].partitioner.unresponsive
+        core.connection.nodes[index].partitioner.unresponsive = stuck
         any_stuck = any_stuck or stuck
     for index in range(core.topics.count if any_stuck or changed else 0):
         topic = core.topics.table[index]
         if changed:
-            note_load(core, topic)
+            schedule_load(core, topic)
         if any_stuck and 0 <= topic.partitioner.sticky < topic.topics.partition_count:
             leader = topic.topics.partitions[topic.partitioner.sticky].drain.leader
-            if leader != NULL and _is_stuck(core, leader) and _draw(core, topic).any_answers:
+            if leader != NULL and _is_unresponsive(core, leader) and _draw(core, topic).any_answers:
                 choose_sticky(core, topic)
 
 
-cdef void note_drained(Core *core, const WireBatch *wire) noexcept nogil:
+cdef void count_drained(Core *core, const WireBatch *wire) noexcept nogil:
     """Update the sticky partition after a batch was sent to its lane. This must be called for every batch.
 
     The batch_size of its front-end is the quantum of the change, as in Kafka's producer (BuiltInPartitioner).
@@ -162,8 +162,8 @@ cdef void note_drained(Core *core, const WireBatch *wire) noexcept nogil:
     cdef Lane *lane = wire.lane
     cdef Topic *topic = lane.topic
     cdef uint64_t quantum = STICKY_BYTES
-    note_use(core, topic)
-    note_load(core, topic)
+    flag_use(core, topic)
+    schedule_load(core, topic)
     if lane.number == topic.partitioner.sticky:
         if wire.drain.flow != NULL and wire.drain.flow.front_end != NULL:
             quantum = wire.drain.flow.front_end.sticky_bytes
@@ -175,7 +175,7 @@ cdef void note_drained(Core *core, const WireBatch *wire) noexcept nogil:
 # ---------------------------------------------------------------- shares
 
 
-cdef void note_load(Core *core, Topic *topic) noexcept nogil:
+cdef void schedule_load(Core *core, Topic *topic) noexcept nogil:
     """Note that queues or leaders of the topic's partitions have changed, so its shares must be published."""
     if topic.partitioner.shares_due or topic.topics.partition_count < 2:
         return
@@ -207,7 +207,7 @@ cdef void publish_shares(Core *core) noexcept nogil:
         topic.partitioner.shares_due = False
         room -= topic.topics.partition_count
         if not _publish_topic(core, topic):
-            note_load(core, topic)
+            schedule_load(core, topic)
 
 
 cdef bint _publish_topic(Core *core, Topic *topic) noexcept nogil:

@@ -29,19 +29,19 @@ parts of a partition are sent one at a time, so few of them are in this memory.
 # in an entry or in a row.
 
 
-cdef bint promise_extents(ClientBatch *batch, uint32_t count) noexcept nogil:
+cdef bint reserve_extents(ClientBatch *batch, uint32_t count) noexcept nogil:
     """Promise `count` more rows to the batch. Return False if that many are not free."""
     cdef FrontEnd *front_end = batch.front_end
     if front_end.front_ends.detached:
         return True  # it gets no outcomes
     if front_end.parts.extent_until == NULL and not _allocate(front_end):
         return False
-    if front_end.parts.free_extent_count < front_end.parts.extents_promised + count:
+    if front_end.parts.free_extent_count < front_end.parts.extents_reserved + count:
         _reclaim(front_end)
-    if front_end.parts.free_extent_count < front_end.parts.extents_promised + count:
+    if front_end.parts.free_extent_count < front_end.parts.extents_reserved + count:
         return False
-    batch.parts.promised += count
-    front_end.parts.extents_promised += count
+    batch.parts.reserved_extents += count
+    front_end.parts.extents_reserved += count
     return True
 
 
@@ -79,7 +79,7 @@ cdef uint32_t extents_in_use(FrontEnd *front_end) noexcept nogil:
     if front_end.parts.extent_until == NULL or front_end.front_ends.detached:
         return 0
     _reclaim(front_end)
-    return CYP_EXTENTS_MAX - front_end.parts.free_extent_count + front_end.parts.extents_promised
+    return CYP_EXTENTS_MAX - front_end.parts.free_extent_count + front_end.parts.extents_reserved
 
 
 cdef bint _continues(const cyp_extent *row, const cyp_extent *filled) noexcept nogil:
@@ -115,13 +115,13 @@ cdef cyp_extent *fill_extent(ClientBatch *batch, const cyp_extent *filled) noexc
     if front_end.recovery.published != NULL and is_covered(batch, filled.first, filled.count):
         return NULL
     if front_end.front_ends.detached or batch.outcome.reported:
-        batch.parts.settled += filled.count
+        batch.parts.resolved_count += filled.count
         return NULL
-    if batch.parts.promised == 0:
+    if batch.parts.reserved_extents == 0:
         return NULL  # only if a front-end has changed its batch before a takeover; the records end as unknown
-    batch.parts.settled += filled.count
-    batch.parts.promised -= 1
-    front_end.parts.extents_promised -= 1
+    batch.parts.resolved_count += filled.count
+    batch.parts.reserved_extents -= 1
+    front_end.parts.extents_reserved -= 1
     if batch.parts.extents:
         row = &front_end.extents[batch.parts.extents - 1]
         if _continues(row, filled):
@@ -157,10 +157,10 @@ cdef void extents_are_published(ClientBatch *batch, uint64_t position) noexcept 
     batch.parts.extents = 0
 
 
-cdef void end_promise(ClientBatch *batch) noexcept nogil:
+cdef void end_reservation(ClientBatch *batch) noexcept nogil:
     """Take back the rows that were promised to the batch and not filled."""
-    batch.front_end.parts.extents_promised -= batch.parts.promised
-    batch.parts.promised = 0
+    batch.front_end.parts.extents_reserved -= batch.parts.reserved_extents
+    batch.parts.reserved_extents = 0
 
 
 # ---------------------------------------------------------------- takeover
@@ -196,10 +196,10 @@ cdef void find_extents(ClientBatch *batch) noexcept nogil:
         if front_end.parts.extent_until[index] and row.slot == batch.slot and row.generation == batch.generation:
             row.next = batch.parts.extents
             batch.parts.extents = index + 1
-            batch.parts.settled += row.count
+            batch.parts.resolved_count += row.count
 
 
-cdef void settle_extents(FrontEnd *front_end) noexcept nogil:
+cdef void reclaim_extents(FrontEnd *front_end) noexcept nogil:
     """Let the rows of batches that have an outcome become free once the front-end has taken all published outcomes."""
     cdef uint32_t index
     cdef cyp_extent *row
@@ -342,7 +342,7 @@ cdef int64_t _encode_piece(
 
 cdef WireBatch *_new_part(Core *core, WireBatch *wire, ClientBatch *batch) noexcept nogil:
     """Take an entry for a part of `wire` that has no records yet. The caller has checked that there is one."""
-    cdef uint32_t index = take_entry(core)
+    cdef uint32_t index = pop_entry(core)
     cdef cyp_entry *entry = &core.entries[index]
     cdef cyp_entry *whole = wire.entry
     cdef WireBatch *part
@@ -441,7 +441,7 @@ cdef void _enter_parts(Core *core, WireBatch *wire, ClientBatch *batch, uint32_t
         row = core.contributors[row].next
     batch.parts.pending += parts - (1 if wire.partial else 0)
     batch.parts.split = True
-    batch.refusal.to_withdraw = False
+    batch.refusal.withdrawn = False
     batch.wire.batch = NULL
 
 
@@ -467,7 +467,7 @@ cdef void _commit(Core *core, WireBatch *wire, const Verdict *verdict) noexcept 
     entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor sees the parts instead
     CRASHPOINT(b"parts.committed")
     begin_parts(core, wire, verdict)
-    leave(core, wire)
+    unlink_wire(core, wire)
 
 
 # ---------------------------------------------------------------- too large
@@ -478,7 +478,7 @@ cdef inline uint32_t _size(const WireBatch *wire) noexcept nogil:
     return wire_bytes(wire) + BATCH_HEADER_BYTES
 
 
-cdef void note_too_large(Core *core, WireBatch *wire) noexcept nogil:
+cdef void set_refused_size(Core *core, WireBatch *wire) noexcept nogil:
     """Note that the topic refuses batches of this size, if it is not compressed.
 
     A broker may compare the size after it has compressed the records with another codec. So the size of a compressed
@@ -493,7 +493,7 @@ cdef void note_too_large(Core *core, WireBatch *wire) noexcept nogil:
         topic.parts.accepted = 0
 
 
-cdef void note_accepted(WireBatch *wire) noexcept nogil:
+cdef void set_accepted_size(WireBatch *wire) noexcept nogil:
     """Note that the topic accepts batches of this size, if it is not compressed."""
     cdef Topic *topic = wire.lane.topic
     if wire.compression.packed != NULL:
@@ -564,7 +564,7 @@ cdef PartCode divide_by_size(Core *core, WireBatch *wire, const Verdict *verdict
         - 1
     ):
         return PART_NO_ROOM
-    if not promise_extents(batch, parts - (1 if wire.partial else 0)):
+    if not reserve_extents(batch, parts - (1 if wire.partial else 0)):
         return PART_REFUSED
     for index in range(parts):
         part = _new_part(core, wire, batch)
@@ -621,7 +621,7 @@ cdef bint _prepare_named(
         return False
     rows = 2 * (end - begin) + 1 + (wire.wire.contributor_count if wire.partial else 1)
     if begin == end or split_room(core, batch) < 2 or range_room(core, batch, 2) < rows \
-            or not promise_extents(batch, rows):
+            or not reserve_extents(batch, rows):
         return False
     if high - low > end - begin:
         rest = _new_part(core, wire, batch)

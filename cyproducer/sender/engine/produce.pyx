@@ -80,7 +80,7 @@ cdef inline const uint8_t *get_bytes(Cursor *cursor, uint32_t size) noexcept nog
     return found
 
 
-cdef inline const uint8_t *take_tag(Cursor *cursor, uint32_t wanted, uint32_t *length) noexcept nogil:
+cdef inline const uint8_t *find_tag(Cursor *cursor, uint32_t wanted, uint32_t *length) noexcept nogil:
     """Skip the tagged fields at the end of a flexible struct, and return the one with the number `wanted`.
 
     Set `length`. Return NULL, with a `length` of 0, if the field is missing.
@@ -104,7 +104,7 @@ cdef inline const uint8_t *take_tag(Cursor *cursor, uint32_t wanted, uint32_t *l
 cdef inline void skip_tags(Cursor *cursor) noexcept nogil:
     """Skip the tagged fields at the end of a flexible struct."""
     cdef uint32_t _length
-    take_tag(cursor, 0, &_length)
+    find_tag(cursor, 0, &_length)
 
 
 # ------------------------------------------------------------ requests
@@ -199,7 +199,7 @@ cdef Request *new_request(
     request.connection.started = False
     request.slow_lanes.late = False
     request.connection.silent = False
-    request.drain.lone = False
+    request.drain.exclusive = False
     request.produce.bytes_length = 0
     request.produce.iov_count = 0
     request.connection.iov_at = 0
@@ -278,7 +278,7 @@ cdef int16_t _version(Node *node, WireBatch **wires, uint32_t count) noexcept no
     """
     cdef uint32_t index
     cdef Transaction *transaction = wires[0].lane.transaction
-    if transaction != NULL and not place_of(transaction).v2:
+    if transaction != NULL and not current_copy(transaction).v2:
         return min(node.connections.produce_version, <int16_t>(IMPLICIT_FROM - 1))
     if node.connections.produce_version >= TOPIC_IDS_FROM:
         for index in range(count):
@@ -440,7 +440,7 @@ cdef LeaderHint read_leader(Cursor *cursor) noexcept nogil:
     cdef LeaderHint found
     cdef uint32_t length
     cdef Cursor field
-    field.at = take_tag(cursor, CURRENT_LEADER_TAG, &length)
+    field.at = find_tag(cursor, CURRENT_LEADER_TAG, &length)
     field.end = field.at + length
     field.bad = False
     found.row = 0
@@ -452,7 +452,7 @@ cdef LeaderHint read_leader(Cursor *cursor) noexcept nogil:
     return found
 
 
-cdef void note_leader(Core *core, Lane *lane, int16_t error, const LeaderHint *leader) noexcept nogil:
+cdef void add_leader(Core *core, Lane *lane, int16_t error, const LeaderHint *leader) noexcept nogil:
     """Note the leader that the broker names for the lane's partition, if its epoch is newer than the known one.
 
     Without memory nothing is noted: the metadata refresh that the error causes finds the leader too.
@@ -473,7 +473,7 @@ cdef void note_leader(Core *core, Lane *lane, int16_t error, const LeaderHint *l
     core.produce.hint_count += 1
 
 
-cdef void report_leaders(Core *core, Node *node, const uint8_t *endpoints, uint32_t size) noexcept nogil:
+cdef void push_leaders(Core *core, Node *node, const uint8_t *endpoints, uint32_t size) noexcept nogil:
     """Hand the noted leaders to Python. `endpoints` is the field NodeEndpoints, or NULL with a `size` of 0."""
     cdef uint32_t hints = core.produce.hint_count * <uint32_t>sizeof(LeaderHint), before = core.outcome.event_count
     cdef uint8_t *payload
@@ -540,7 +540,7 @@ cdef bint on_produce_response(
             name = get_text(&cursor, flexible, &name_length)
         partitions = get_count(&cursor, flexible)
         for _partition in range(partitions):
-            _take_partition(core, request, &cursor, name, name_length)
+            _parse_partition(core, request, &cursor, name, name_length)
             if cursor.bad:
                 return False
         if flexible:
@@ -552,8 +552,8 @@ cdef bint on_produce_response(
     if request.version >= THROTTLES_FROM:
         throttle(node, core.loop.now, throttle_ms)
     if core.produce.hint_count:
-        endpoints = take_tag(&cursor, NODE_ENDPOINTS_TAG, &endpoint_bytes)
-        report_leaders(core, node, endpoints, endpoint_bytes)
+        endpoints = find_tag(&cursor, NODE_ENDPOINTS_TAG, &endpoint_bytes)
+        push_leaders(core, node, endpoints, endpoint_bytes)
     for index in range(request.produce.wire_count):
         if _is_awaited(request, request.produce.wires[index]):  # the response does not contain it
             back_off(core, request.produce.wires[index])
@@ -565,7 +565,7 @@ cdef inline bint _is_awaited(Request *request, WireBatch *wire) noexcept nogil:
     return wire.wire.state == WIRE_IN_FLIGHT and wire.wire.request == request
 
 
-cdef void _take_partition(
+cdef void _parse_partition(
     Core *core, Request *request, Cursor *cursor, const uint8_t *name, uint32_t name_length
 ) noexcept nogil:
     cdef bint flexible = request.version >= FLEXIBLE_FROM
@@ -588,7 +588,7 @@ cdef void _take_partition(
             record = <uint32_t>get_int(cursor, 4)
             text = get_text(cursor, flexible, &length)
             if naming and not cursor.bad:
-                note_named(core, &verdict, record, text, length)
+                add_named(core, &verdict, record, text, length)
             if message_bytes == 0:
                 message, message_bytes = text, length
             if flexible:
@@ -607,9 +607,9 @@ cdef void _take_partition(
         skip_tags(cursor)
     if cursor.bad:
         if naming:
-            unmark_all(core, wire)
+            clear_flags(core, wire)
     elif wire != NULL:
-        note_leader(core, wire.lane, error, &leader)
+        add_leader(core, wire.lane, error, &leader)
         verdict.text, verdict.text_bytes = message, message_bytes
         _handle_result(core, wire, error, base_offset, append_time, &verdict)
 
@@ -642,9 +642,9 @@ cdef void _handle_result(
     Core *core, WireBatch *wire, int16_t error, int64_t base_offset, int64_t append_time, const Verdict *verdict
 ) noexcept nogil:
     if error == 0:
-        _acknowledge(core, wire, base_offset if wire.acks else -1, append_time if wire.acks else -1)
+        _on_acknowledged(core, wire, base_offset if wire.acks else -1, append_time if wire.acks else -1)
     elif error == ERROR_DUPLICATE_SEQUENCE_NUMBER:
-        _acknowledge(core, wire, -1, -1)  # an earlier attempt appended it; the broker does not remember the offset
+        _on_acknowledged(core, wire, -1, -1)  # an earlier attempt appended it; the broker does not remember the offset
     elif error == ERROR_CORRUPT_MESSAGE:
         _handle_corrupt(core, wire, verdict)
     elif is_retriable(error):
@@ -660,15 +660,15 @@ cdef void _handle_result(
         fail(core, wire, error, verdict)
 
 
-cdef void _acknowledge(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
+cdef void _on_acknowledged(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
     cdef Lane *lane = wire.lane
-    note_accepted(wire)
+    set_accepted_size(wire)
     if wire.idempotent:
-        if wire.idempotence.fragment or wire.idempotence.ahead:
+        if wire.idempotence.fragment or wire.idempotence.resent_ahead:
             exclude_followers(lane, wire)
         prove_predecessors(lane, wire, base_offset)
-    complete(core, wire, base_offset, append_time)
-    complete_proven(core, lane)
+    acknowledge(core, wire, base_offset, append_time)
+    acknowledge_proven(core, lane)
 
 
 cdef void _handle_corrupt(Core *core, WireBatch *wire, const Verdict *verdict) noexcept nogil:

@@ -121,7 +121,7 @@ cdef void _restore_slot(Core *core, FrontEnd *front_end, uint32_t slot, uint64_t
             and not _is_open_slot(front_end, slot, steps):
         seal(core, batch)
     if steps[0] > 2 * <uint64_t>front_end.slot_count:
-        report_violation(core, front_end, VIOLATION_CHAIN)
+        flag_violation(core, front_end, VIOLATION_CHAIN)
 
 
 cdef bint _is_open_slot(FrontEnd *front_end, uint32_t slot, uint64_t *steps) noexcept nogil:
@@ -231,7 +231,7 @@ cdef object restore_work(Core *core):
     core.loop.now = monotonic_ns()
     try:
         _list_owners(core, &owners)
-        _settle_fragments(core)
+        _resolve_fragments(core)
         count = _rank_entries(core, ranked)
         _reserve_rows(core)
         _restore_entries(core, &owners, ranked, count)
@@ -242,7 +242,7 @@ cdef object restore_work(Core *core):
             restore_slots(core, owners.front_ends[index])
         for index in range(core.topics.lane_count):
             if core.topics.lanes[index] != NULL:
-                drop_hopeless(core, core.topics.lanes[index], NULL)
+                fail_reported(core, core.topics.lanes[index], NULL)
         for index in range(owners.count):
             _release_guard(core, owners.front_ends[index])
     finally:
@@ -279,16 +279,16 @@ cdef FrontEnd *_owner(Owners *owners, uint64_t attach_id) noexcept nogil:
 
 cdef void _release_guard(Core *core, FrontEnd *front_end) noexcept nogil:
     """Undo what _list_owners added to `live`. End the front-end if it has nothing left."""
-    settle_extents(front_end)
+    reclaim_extents(front_end)
     free(front_end.recovery.published)
     front_end.recovery.published = NULL
     front_end.intake.live -= 1
-    note_outcomes(core, front_end)  # some outcomes may have been published and not announced
+    schedule_outcomes(core, front_end)  # some outcomes may have been published and not announced
     if front_end.front_ends.detached and front_end.intake.live == 0:
         end_front_end(core, front_end)
 
 
-cdef void _settle_fragments(Core *core) noexcept nogil:
+cdef void _resolve_fragments(Core *core) noexcept nogil:
     """Keep or free PREPARED entries, by the state of the entry that they are fragments of."""
     cdef uint32_t index
     cdef cyp_entry *entry
@@ -403,7 +403,7 @@ cdef void _restore_entries(Core *core, Owners *owners, Ranked *ranked, uint32_t 
         if wire.lane == NULL:
             continue  # it has ended, and its entry is free
         if wire.entry.state == CYP_ENTRY_SPLIT:
-            _settle_split(core, owners, wire)
+            _complete_split(core, owners, wire)
             free_wire(core, wire)
         elif wire.partial:
             _end_restored(core, wire)
@@ -415,7 +415,7 @@ cdef void _end_restored(Core *core, WireBatch *wire) noexcept nogil:
     if wire.entry.state == CYP_ENTRY_RESOLVED:
         publish_resolved(core, wire, NULL)
     elif not _can_go_on(core, wire):
-        give_up(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
+        fail_batch(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
 
 
 cdef bint _can_go_on(Core *core, WireBatch *wire) noexcept nogil:
@@ -439,7 +439,7 @@ cdef WireBatch *_restore_wire(Core *core, uint32_t index) noexcept nogil:
     wire.wire.retried = True
     core.front_end.acks_seen |= <uint8_t>(1 << (entry.acks + 1))
     if wire.lane.topic.loop.not_refreshed:
-        note_use(core, wire.lane.topic)
+        flag_use(core, wire.lane.topic)
         core.loop.refresh_wanted = True
     return wire
 
@@ -467,7 +467,7 @@ cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noe
             wire.compression.codec = front_end.codec
             wire.level = front_end.level
         elif front_end == NULL and wire.entry.state == CYP_ENTRY_ASSIGNED:
-            note_failure(
+            add_failure(
                 core, contributor.attach_id, wire.lane.topic.number, CODE_OUTCOME_UNKNOWN, contributor.count
             )
             count_errors(core, NULL, wire.lane.topic, contributor.count)
@@ -483,15 +483,15 @@ cdef void _enter_part(WireBatch *wire, cyp_contributor *contributor, ClientBatch
             find_extents(batch)
             if batch.front_end.front_ends.detached:
                 # what is in no part has its result, perhaps in no row: it has no reader
-                batch.parts.settled = batch.intake.count
+                batch.parts.resolved_count = batch.intake.count
     batch.parts.pending += wire.wire.contributor_count == 0
     if not is_covered(batch, contributor.start, contributor.count):
-        promise_extents(batch, 1)
+        reserve_extents(batch, 1)
         if batch.front_end.front_ends.detached:
-            batch.parts.settled -= contributor.count
+            batch.parts.resolved_count -= contributor.count
 
 
-cdef void _settle_split(Core *core, Owners *owners, WireBatch *wire) noexcept nogil:
+cdef void _complete_split(Core *core, Owners *owners, WireBatch *wire) noexcept nogil:
     """Complete the contributors of a SPLIT entry that are in no fragment; those in a fragment were restored with it.
 
     If a contributor has had its result, its chunks are released. Any other contributor was refused and has no result
@@ -508,7 +508,7 @@ cdef void _settle_split(Core *core, Owners *owners, WireBatch *wire) noexcept no
         if front_end != NULL and (wire.idempotence.unsure or wire.entry.error or _is_reported(front_end, contributor)):
             core.contributor_batches[row] = _restore_batch(core, front_end, wire, contributor)
             error = CODE_OUTCOME_UNKNOWN if wire.idempotence.unsure or wire.entry.error == 0 else wire.entry.error
-            let_go(core, row, -1, -1, error, NULL)
+            release_contributor(core, row, -1, -1, error, NULL)
         row = contributor.next
 
 
@@ -546,14 +546,14 @@ cdef ClientBatch *_restore_batch(
                 and <uint64_t>contributor.start + contributor.count <= batch.intake.count:
             return batch
         return NULL  # it is in another entry
-    batch = enter(core, front_end, contributor.slot, contributor.generation)
+    batch = init_batch(core, front_end, contributor.slot, contributor.generation)
     batch.intake.state = BATCH_DUE
     if not seal(core, batch):
         return NULL
     batch.queue = _queue_in(front_end, wire.lane)
     if batch.queue == NULL or not _is_as_assigned(wire, contributor, batch):
-        report_violation(core, front_end, VIOLATION_CHANGED)
-        finish(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
+        flag_violation(core, front_end, VIOLATION_CHANGED)
+        release_batch(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
     batch.intake.state = BATCH_ASSIGNED
     batch.wire.batch = wire
@@ -583,7 +583,7 @@ cdef Queue *_queue_in(FrontEnd *front_end, Lane *lane) noexcept nogil:
         ordinary = lane.ordinary
     queue = queue_for(front_end, ordinary)
     if queue != NULL and lane.isolation and queue.intake.lane != lane:
-        mark_for_isolation(queue)
+        flag_for_isolation(queue)
         move_queue(queue, lane)
     if queue != NULL and lane.transaction != NULL and queue.intake.lane != lane:
         return NULL  # the entry is in the transaction of another producer

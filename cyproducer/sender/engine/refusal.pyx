@@ -83,7 +83,7 @@ def flags_of(int32_t error):
 # For a takeover see cyp_entry_state: the entries that replace another entry become valid with one store.
 
 
-cdef void note_named(
+cdef void add_named(
     Core *core, Verdict *verdict, uint32_t record, const uint8_t *text, uint32_t text_bytes
 ) noexcept nogil:
     """Note a record that the broker names in a refused batch, and mark its contributor if the batch is merged.
@@ -109,7 +109,7 @@ cdef void note_named(
     while row != CYP_NONE:
         if record - core.contributors[row].first < core.contributors[row].count:
             if core.contributor_batches[row] != NULL:
-                core.contributor_batches[row].refusal.to_withdraw = True
+                core.contributor_batches[row].refusal.withdrawn = True
             return
         row = core.contributors[row].next
 
@@ -118,17 +118,17 @@ cdef void fail(Core *core, WireBatch *wire, int32_t error, const Verdict *verdic
     """Handle a definite error of the present attempt: the broker refuses the records."""
     cdef Lane *lane = wire.lane
     cdef bint done
-    note_cause(wire, error)
+    store_cause(wire, error)
     if wire.idempotence.unsure and wire.idempotence.proven:
-        unmark_all(core, wire)
-        give_up(core, wire, error, verdict)  # it is in the log: the broker checks records before it checks sequences
+        clear_flags(core, wire)
+        fail_batch(core, wire, error, verdict)  # it is in the log: the broker checks records before it checks sequences
         return
     if not wire.idempotence.unsure:
         entry_sure(wire.entry)  # for a successor, in case this sender dies during the steps below
     if _is_too_large(error):
-        note_too_large(core, wire)
-    if lane.transaction != NULL and (not _is_too_large(error) or place_of(lane.transaction).failed):
-        give_up(core, wire, error, verdict)  # as in Kafka, a record that is refused fails the transaction
+        set_refused_size(core, wire)
+    if lane.transaction != NULL and (not _is_too_large(error) or current_copy(lane.transaction).failed):
+        fail_batch(core, wire, error, verdict)  # as in Kafka, a record that is refused fails the transaction
         return
     if may_divide(core, wire) and _divide(core, wire, error, verdict):
         return
@@ -139,15 +139,15 @@ cdef void fail(Core *core, WireBatch *wire, int32_t error, const Verdict *verdic
         return
     if _is_too_large(error):
         lane.refusal.merge_max = wire.entry.length // 2
-    _mark_isolated(core, wire)
+    _isolate_flagged(core, wire)
     if wire.idempotence.unsure and not wire.refusal.record_named and not wire.idempotent:
-        give_up(core, wire, error, verdict)
+        fail_batch(core, wire, error, verdict)
         return
     if wire.idempotent:
         demand_epoch(lane)
-    done = _remove_marked(core, wire, error, verdict) if wire.refusal.record_named else _split(core, wire, verdict)
+    done = _remove_flagged(core, wire, error, verdict) if wire.refusal.record_named else _split(core, wire, verdict)
     if not done:  # no free entries to replace it: it is sent again later and refused once more
-        unmark_all(core, wire)
+        clear_flags(core, wire)
         back_off(core, wire)
         wait(core, wire)
 
@@ -192,25 +192,25 @@ cdef bint withdraw(Core *core, ClientBatch *batch, int32_t error, const Verdict 
     there are no free entries to do that; the batch then stays.
     """
     cdef WireBatch *wire = batch.wire.batch
-    unmark_all(core, wire)
-    batch.refusal.to_withdraw = True
+    clear_flags(core, wire)
+    batch.refusal.withdrawn = True
     if wire.idempotent:
         demand_epoch(wire.lane)
-    if _remove_marked(core, wire, error, verdict):
+    if _remove_flagged(core, wire, error, verdict):
         return True
-    batch.refusal.to_withdraw = False
+    batch.refusal.withdrawn = False
     return False
 
 
-cdef void _mark_isolated(Core *core, WireBatch *wire) noexcept nogil:
+cdef void _isolate_flagged(Core *core, WireBatch *wire) noexcept nogil:
     cdef uint32_t row = wire.entry.contributors
     while row != CYP_NONE:
-        if core.contributor_batches[row] != NULL and core.contributor_batches[row].refusal.to_withdraw:
+        if core.contributor_batches[row] != NULL and core.contributor_batches[row].refusal.withdrawn:
             isolate_queue(core, core.contributor_batches[row].queue)
         row = core.contributors[row].next
 
 
-cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
+cdef bint _remove_flagged(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
     """Replace a wire batch by a smaller one without the marked batches. Return False without a free entry for it.
 
     A marked batch ends with `error`, or as unknown if an attempt was unsure. If `error` is 0, a marked batch without
@@ -221,7 +221,7 @@ cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error, const Verdi
     cdef uint32_t row = wire.entry.contributors, count = 0, records = 0
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
-        if batch != NULL and not batch.refusal.to_withdraw and is_aging(batch):
+        if batch != NULL and not batch.refusal.withdrawn and is_aging(batch):
             staying[count] = batch
             count += 1
             records += batch.intake.count
@@ -231,7 +231,7 @@ cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error, const Verdi
                 (count > 1 and core.wire.free_body_count == 0):
             return False
         _prepare_wire(core, wire, staying, count, 0)
-    if _prepare_marked(core, wire, records, error, verdict) or count:
+    if _prepare_flagged(core, wire, records, error, verdict) or count:
         wire.entry.error = error  # a successor ends the batches that are in no part with it; 0: it queues them
         entry_enter(wire.entry, CYP_ENTRY_SPLIT)  # from here on a successor continues with the smaller batches
         CRASHPOINT(b"split.shed")
@@ -244,20 +244,20 @@ cdef bint _remove_marked(Core *core, WireBatch *wire, int32_t error, const Verdi
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         if batch != NULL and batch.wire.batch == wire:
-            batch.refusal.to_withdraw = False
+            batch.refusal.withdrawn = False
             if error == 0 and not batch.outcome.reported:
                 core.contributor_batches[row] = NULL
                 put_back(batch)
             else:
-                let_go(
+                release_contributor(
                     core, row, -1, -1, CODE_OUTCOME_UNKNOWN if wire.idempotence.unsure or error == 0 else error, verdict
                 )
         row = core.contributors[row].next
-    leave(core, wire)
+    unlink_wire(core, wire)
     return True
 
 
-cdef bint _prepare_marked(
+cdef bint _prepare_flagged(
     Core *core, WireBatch *wire, uint32_t begin, int32_t error, const Verdict *verdict
 ) noexcept nogil:
     """Prepare parts for the marked batches with records that the broker has named. Return whether there are any.
@@ -272,7 +272,7 @@ cdef bint _prepare_marked(
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         following = core.contributors[row].next
-        if batch != NULL and batch.refusal.to_withdraw and not batch.outcome.reported \
+        if batch != NULL and batch.refusal.withdrawn and not batch.outcome.reported \
                 and prepare_named(core, wire, row, begin, error, verdict):
             some = True
             begin += core.contributors[row].count
@@ -284,7 +284,7 @@ cdef WireBatch *_prepare_wire(
     Core *core, WireBatch *wire, ClientBatch **staying, uint32_t count, uint32_t number
 ) noexcept nogil:
     """Create part `number` of the replacement of `wire`: an entry for some of its contributors, linked before it."""
-    cdef WireBatch *part = new_wire(core, wire.lane, staying, count, take_body(core) if count > 1 else NULL)
+    cdef WireBatch *part = new_wire(core, wire.lane, staying, count, alloc_body(core) if count > 1 else NULL)
     if count > 1:
         _copy_staying(core, wire, part)
     else:
@@ -370,7 +370,7 @@ cdef bint _split(Core *core, WireBatch *wire, const Verdict *verdict) noexcept n
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         if batch != NULL and is_aging(batch):
-            batch.refusal.solo = True
+            batch.refusal.unmergeable = True
             _prepare_wire(core, wire, &batch, 1, number).entry.base_sequence += core.contributors[row].first
             number += 1
         row = core.contributors[row].next
@@ -383,7 +383,7 @@ cdef bint _split(Core *core, WireBatch *wire, const Verdict *verdict) noexcept n
         entry_enter(part.entry, CYP_ENTRY_ASSIGNED)
         CRASHPOINT(b"split.part-assigned")
     release_reported(core, wire, verdict)
-    leave(core, wire)
+    unlink_wire(core, wire)
     return True
 
 
@@ -392,7 +392,7 @@ cdef void release_reported(Core *core, WireBatch *wire, const Verdict *verdict) 
     cdef uint32_t row = wire.entry.contributors
     while row != CYP_NONE:
         if core.contributor_batches[row] != NULL and not is_aging(core.contributor_batches[row]):
-            let_go(core, row, -1, -1, CODE_OUTCOME_UNKNOWN, verdict)
+            release_contributor(core, row, -1, -1, CODE_OUTCOME_UNKNOWN, verdict)
         row = core.contributors[row].next
 
 
@@ -407,7 +407,7 @@ cdef bint _has_part_after(Core *core, WireBatch *wire, Queue *queue) noexcept no
     return False
 
 
-cdef void withdraw_marked(Core *core, Lane *lane) noexcept nogil:
+cdef void withdraw_flagged(Core *core, Lane *lane) noexcept nogil:
     """Return the unresolved batches of isolated front-ends to their queues before a new epoch. None is unsure."""
     cdef WireBatch *wire = lane.wire.tail  # from the last: each is put back before the one that follows it
     cdef WireBatch *before
@@ -420,21 +420,21 @@ cdef void withdraw_marked(Core *core, Lane *lane) noexcept nogil:
         while row != CYP_NONE and wire.idempotent and not wire.partial:
             if core.contributor_batches[row] != NULL and core.contributor_batches[row].queue.refusal.isolated \
                     and not _has_part_after(core, wire, core.contributor_batches[row].queue):
-                core.contributor_batches[row].refusal.to_withdraw = True
+                core.contributor_batches[row].refusal.withdrawn = True
                 some = True
             row = core.contributors[row].next
-        if some and not _remove_marked(core, wire, 0, NULL):
-            unmark_all(core, wire)
+        if some and not _remove_flagged(core, wire, 0, NULL):
+            clear_flags(core, wire)
         wire = before
 
 
-cdef void unmark_all(Core *core, WireBatch *wire) noexcept nogil:
-    """Clear all marks of a wire batch: `record_named`, and `to_withdraw` of its contributors."""
+cdef void clear_flags(Core *core, WireBatch *wire) noexcept nogil:
+    """Clear all marks of a wire batch: `record_named`, and `withdrawn` of its contributors."""
     cdef uint32_t row = wire.entry.contributors
     wire.refusal.record_named = False
     while row != CYP_NONE:
         if core.contributor_batches[row] != NULL:
-            core.contributor_batches[row].refusal.to_withdraw = False
+            core.contributor_batches[row].refusal.withdrawn = False
         row = core.contributors[row].next
 
 
@@ -471,7 +471,7 @@ cdef void reject_changed(Core *core, WireBatch *wire, const Verdict *verdict) no
     """End a batch whose only contributor committed malformed records or changed them, and report its violation."""
     cdef ClientBatch *batch = core.contributor_batches[wire.entry.contributors]
     if not batch.front_end.front_ends.detached:
-        report_violation(core, batch.front_end, VIOLATION_CHANGED if wire.wire.stamped else VIOLATION_CHAIN)
+        flag_violation(core, batch.front_end, VIOLATION_CHANGED if wire.wire.stamped else VIOLATION_CHAIN)
     isolate_queue(core, batch.queue)
     end_fragment(core, wire, CODE_INVALID_BATCH, 0, verdict)
 
@@ -506,11 +506,11 @@ cdef void isolate_queue(Core *core, Queue *queue) noexcept nogil:
     if queue.intake.lane.isolation:
         queue.refusal.isolation_left = queue.refusal.isolation_batches
     elif not queue.refusal.isolated and core.front_end.count > 1:
-        mark_for_isolation(queue)
+        flag_for_isolation(queue)
         queue.intake.lane.refusal.isolation_pending = True
 
 
-cdef void mark_for_isolation(Queue *queue) noexcept nogil:
+cdef void flag_for_isolation(Queue *queue) noexcept nogil:
     """Mark the queue as isolated and set how many accepted batches let it leave the isolation lane."""
     queue.refusal.isolated = True
     cdef uint32_t doubled = max(2 * queue.refusal.isolation_batches, <uint32_t>ISOLATION_BATCHES_FIRST)
@@ -566,8 +566,8 @@ cdef void count_isolated_batch(Queue *queue) noexcept nogil:
 # Handles requests that make a broker close the connection: they are larger than its socket.request.max.bytes.
 #
 # The closed connection is the only sign of this, and all requests in flight on that connection are lost with it. If the
-# broker closed the connection twice while a batch was in flight, this batch may be the cause (is_suspect). Then it is
-# sent alone, with nothing else in flight, and after growing pauses. So it causes no other request to be lost, and it
+# broker closed the connection twice while a batch was in flight, this batch may be the cause (needs_exclusive). Then it
+# is sent alone, with nothing else in flight, and after growing pauses. So it causes no other request to be lost, and it
 # gets a response if it is not the cause. If a request of several such batches is lost, the size of requests to that
 # broker is halved for an hour, since possibly only their sum is too large.
 #
@@ -578,13 +578,13 @@ cdef void count_isolated_batch(Queue *queue) noexcept nogil:
 
 cdef enum:
     SUSPECT_BREAKS = 2
-    LONE_BREAKS_MIN = 3         # if other requests were answered in between
-    LONE_BREAKS_MAX = 10
+    EXCLUSIVE_BREAKS_MIN = 3         # if other requests were answered in between
+    EXCLUSIVE_BREAKS_MAX = 10
     BREAKS_KEPT = 100           # the counters stop here
     NODE_LIMIT_SECONDS = 3600
 
 
-cdef bint is_suspect(const WireBatch *wire) noexcept nogil:
+cdef bint needs_exclusive(const WireBatch *wire) noexcept nogil:
     """Return whether the batch must be sent alone."""
     return wire.refusal.breaks >= SUSPECT_BREAKS
 
@@ -596,15 +596,15 @@ cdef uint64_t request_limit(const Core *core, Node *node) noexcept nogil:
     return min(<uint64_t>core.max_request_size, node.refusal.limit) if node.refusal.limit else core.max_request_size
 
 
-cdef void note_answer(Node *node, const Request *request) noexcept nogil:
+cdef void on_answer(Node *node, const Request *request) noexcept nogil:
     """Record that the broker has answered a Produce request."""
     node.refusal.answers += 1
     node.refusal.largest_answered = max(node.refusal.largest_answered, request.produce.total)
-    if request.drain.lone:
-        node.drain.lone_in_flight = False
+    if request.drain.exclusive:
+        node.drain.exclusive_in_flight = False
 
 
-cdef void note_break(Core *core, Node *node, Request *request, int32_t reason) noexcept nogil:
+cdef void on_break(Core *core, Node *node, Request *request, int32_t reason) noexcept nogil:
     """Record that the connection was closed for `reason` before the request got a response.
 
     This must be called before the request's wire batches are prepared for their next attempt.
@@ -621,24 +621,25 @@ cdef void note_break(Core *core, Node *node, Request *request, int32_t reason) n
         if wire.wire.state != WIRE_IN_FLIGHT or wire.wire.request != request:
             continue
         if wire.refusal.breaks == 0:
-            wire.refusal.lone_breaks = 0
+            wire.refusal.exclusive_breaks = 0
         wire.refusal.breaks = min(wire.refusal.breaks + 1, <uint32_t>BREAKS_KEPT)
-        all_suspects = all_suspects and is_suspect(wire)
-        if request.drain.lone:
-            _note_lone_break(core, node, request, wire)
+        all_suspects = all_suspects and needs_exclusive(wire)
+        if request.drain.exclusive:
+            _on_exclusive_break(core, node, request, wire)
     if all_suspects and request.produce.wire_count > 1:
         node.refusal.limit = min(request_limit(core, node), max(request.produce.total // 2, <uint64_t>CYP_BLOCK_BYTES))
         node.refusal.limited_ns = core.loop.now
 
 
-cdef void _note_lone_break(Core *core, Node *node, Request *request, WireBatch *wire) noexcept nogil:
-    if wire.refusal.lone_breaks == 0:
+cdef void _on_exclusive_break(Core *core, Node *node, Request *request, WireBatch *wire) noexcept nogil:
+    if wire.refusal.exclusive_breaks == 0:
         wire.refusal.answers_before = node.refusal.answers
-    wire.refusal.lone_breaks = min(wire.refusal.lone_breaks + 1, <uint32_t>BREAKS_KEPT)
+    wire.refusal.exclusive_breaks = min(wire.refusal.exclusive_breaks + 1, <uint32_t>BREAKS_KEPT)
     if wire.entry.length <= CYP_BLOCK_BYTES or request.produce.total <= node.refusal.largest_answered:
         return  # its size is not the cause
-    if wire.refusal.lone_breaks >= LONE_BREAKS_MAX \
-            or (wire.refusal.lone_breaks >= LONE_BREAKS_MIN and node.refusal.answers > wire.refusal.answers_before):
+    if wire.refusal.exclusive_breaks >= EXCLUSIVE_BREAKS_MAX or (
+        wire.refusal.exclusive_breaks >= EXCLUSIVE_BREAKS_MIN and node.refusal.answers > wire.refusal.answers_before
+    ):
         _fail(core, wire)
 
 
@@ -648,16 +649,16 @@ cdef void _fail(Core *core, WireBatch *wire) noexcept nogil:
     cdef ClientBatch *batch
     if wire.partial:
         wire.idempotence.unsure = True  # the attempt had begun
-        give_up(core, wire, CODE_REQUEST_TOO_LARGE, NULL)
+        fail_batch(core, wire, CODE_REQUEST_TOO_LARGE, NULL)
         return
     while row != CYP_NONE:
         batch = core.contributor_batches[row]
         row = core.contributors[row].next
         if batch != NULL and not batch.outcome.reported:
-            report(core, batch, CODE_REQUEST_TOO_LARGE, NULL)
+            publish_result(core, batch, CODE_REQUEST_TOO_LARGE, NULL)
             wire.refusal.unreported -= 1
     wire.idempotence.unsure = True  # the attempt had begun
-    give_up(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
+    fail_batch(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
 
 
 # ------------------------------------------------------------ expiry
@@ -698,27 +699,27 @@ cdef void _expire(Core *core, ClientBatch *batch, const Verdict *verdict) noexce
         return
     if batch.intake.state == BATCH_ASSIGNED and wire.idempotence.unsure and wire.idempotence.proven \
             and wire.wire.state == WIRE_WAITING:
-        complete(core, wire, wire.idempotence.proven_offset, -1)
+        acknowledge(core, wire, wire.idempotence.proven_offset, -1)
         return
     if batch.intake.state == BATCH_ASSIGNED:
         certain = not batch.outcome.reported and wire.wire.state == WIRE_WAITING and not wire.idempotence.unsure
         if certain and wire.refusal.unreported == 1:
-            give_up(core, wire, _reason(batch), verdict)
+            fail_batch(core, wire, _reason(batch), verdict)
             return
         if certain and withdraw(core, batch, _reason(batch), verdict):
             return
         if batch.outcome.reported:
             age_unlink(batch.front_end, batch)
         else:
-            report(core, batch, CODE_OUTCOME_UNKNOWN, verdict)
+            publish_result(core, batch, CODE_OUTCOME_UNKNOWN, verdict)
         wire.refusal.unreported -= 1
-        drop_hopeless(core, wire.lane, verdict)
+        fail_reported(core, wire.lane, verdict)
         return
     if batch.intake.state != BATCH_CLOSED and not seal(core, batch):
         return
     reason = _reason(batch)
     remove(batch.queue, batch)
-    finish(core, batch, -1, -1, reason, verdict)
+    release_batch(core, batch, -1, -1, reason, verdict)
 
 
 cdef void _expire_parts(Core *core, ClientBatch *batch, const Verdict *verdict) noexcept nogil:
@@ -732,18 +733,18 @@ cdef void _expire_parts(Core *core, ClientBatch *batch, const Verdict *verdict) 
     while wire != NULL and batch.parts.split:
         following = next_part(core, batch, wire)
         if wire.wire.state == WIRE_WAITING and wire.idempotence.unsure and wire.idempotence.proven:
-            complete(core, wire, wire.idempotence.proven_offset, -1)
+            acknowledge(core, wire, wire.idempotence.proven_offset, -1)
         elif wire.wire.state == WIRE_WAITING and not wire.idempotence.unsure:
-            give_up(core, wire, _reason(batch), verdict)
+            fail_batch(core, wire, _reason(batch), verdict)
         wire = following
     if not batch.parts.split:
         return
-    report(core, batch, CODE_OUTCOME_UNKNOWN, verdict)
+    publish_result(core, batch, CODE_OUTCOME_UNKNOWN, verdict)
     wire = next_part(core, batch, NULL)
     while wire != NULL:
         wire.refusal.unreported = 0
         wire = next_part(core, batch, wire)
-    drop_hopeless(core, lane, verdict)
+    fail_reported(core, lane, verdict)
 
 
 cdef inline int32_t _reason(const ClientBatch *batch) noexcept nogil:

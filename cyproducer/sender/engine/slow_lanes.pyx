@@ -236,7 +236,7 @@ cdef void judge_slow_answer(Core *core, Node *broker) noexcept nogil:
         return
     broker.slow_lanes.hung_until_ns = core.loop.now
     broker.connection.sent_head.slow_lanes.late = False
-    note_timer(core, core.loop.now + late_after_ns(&broker.slow_lanes.latency))
+    schedule_timer(core, core.loop.now + late_after_ns(&broker.slow_lanes.latency))
 
 
 cdef void _doubt_all(Core *core, Node *broker) noexcept nogil:
@@ -374,9 +374,9 @@ cdef void settle_doubts(Core *core, Node *broker) noexcept nogil:
         if not _move_lanes(core, broker) and broker.slow_lanes.latency.alarmed:
             _end_alarm(core, broker)
     if broker.slow_lanes.trials_end_ns:
-        note_timer(core, broker.slow_lanes.trials_end_ns)
+        schedule_timer(core, broker.slow_lanes.trials_end_ns)
     if broker.slow_lanes.latency.trials_wait_ns:
-        note_timer(core, broker.slow_lanes.latency.trials_wait_ns)
+        schedule_timer(core, broker.slow_lanes.latency.trials_wait_ns)
 
 
 cdef bint _move_lanes(Core *core, Node *broker) noexcept nogil:

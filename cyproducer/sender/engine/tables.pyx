@@ -49,7 +49,7 @@ cdef void core_state(Core *core, uint8_t *base, StateGeometry *geometry) noexcep
     core.contributors = <cyp_contributor *>(base + geometry.contributors_offset)
     core.bodies = base + geometry.bodies_offset
     core.transaction_rows = <cyp_transaction_row *>(base + geometry.transactions_offset)
-    place_transactions(core)
+    map_transactions(core)
 
 
 cdef void begin_state(Core *core, StateGeometry *geometry) noexcept:

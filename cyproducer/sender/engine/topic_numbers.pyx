@@ -51,7 +51,7 @@ cdef class TopicNumbers:
         return in_use
 
     def is_searching(self):
-        """Return whether numbers are retired and not settled."""
+        """Return whether numbers are retired and not given back yet."""
         return bool(self._retired)
 
     def search(self):
@@ -194,7 +194,7 @@ cdef bint _is_unused(const Topic *topic) noexcept nogil:
 
 cdef inline bint _is_of_present_epoch(const Lane *lane) noexcept nogil:
     """Return whether the lane of a transactional producer has sequences that the producer continues."""
-    cdef cyp_transaction_place *place = place_of(lane.transaction)
+    cdef cyp_transaction_place *place = current_copy(lane.transaction)
     return lane.idempotence.producer_id == place.producer_id and lane.idempotence.producer_epoch == place.producer_epoch
 
 

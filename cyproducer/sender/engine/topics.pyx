@@ -6,7 +6,7 @@ topic are in the table from 0 on without a gap, but their rows are in any order.
 """
 
 
-cdef inline void note_use(Core *core, Topic *topic) noexcept nogil:
+cdef inline void flag_use(Core *core, Topic *topic) noexcept nogil:
     """Note that a batch of the topic was queued or sent: its metadata must be kept up to date."""
     if not topic.topics.used:
         topic.topics.used = True

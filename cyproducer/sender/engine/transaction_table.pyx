@@ -48,7 +48,7 @@ cdef class TransactionTable:
         """Return the TransactionState of a row."""
         cdef Transaction *transaction = self._row(index)
         cdef cyp_transaction_row *row = transaction.row
-        cdef cyp_transaction_place *place = place_of(transaction)
+        cdef cyp_transaction_place *place = current_copy(transaction)
         return TransactionState(
             transactional_id=row.id[:row.id_bytes].decode(),
             attach_id=row.attach_id,
@@ -71,7 +71,7 @@ cdef class TransactionTable:
     def store(self, index, phase, int64_t producer_id, int16_t epoch, uint64_t number, int32_t result, bint v2):
         """Store the state of a row. All of it takes effect with one store. "ready" ends the failed state, too."""
         cdef Transaction *transaction = self._row(index)
-        cdef cyp_transaction_place place = place_of(transaction)[0]
+        cdef cyp_transaction_place place = current_copy(transaction)[0]
         place.phase = PHASES.index(phase)
         place.producer_id = producer_id
         place.producer_epoch = epoch
@@ -82,7 +82,7 @@ cdef class TransactionTable:
             place.failed = 0
             place.needs_epoch = 0
         transaction.awaited = False
-        store_place(transaction, &place)
+        store_copy(transaction, &place)
 
     def open(self, index):
         """Store that a transaction may be open at the broker, before a request that can begin one is sent."""
@@ -103,7 +103,7 @@ cdef class TransactionTable:
         """Let the transaction fail: its unsent batches end with TRANSACTION_ABORTED. The first code is kept."""
         fail_transaction(self._row(index), code)
 
-    def take_submitted(self, index):
+    def read_submissions(self, index):
         """Take the batches that the front-end of the row has submitted. Return whether that was all.
 
         It was not if there are many, which the next call or the loop takes, or if the front-end is being detached.
@@ -114,7 +114,7 @@ cdef class TransactionTable:
             return False
         self.core.loop.now = monotonic_ns()
         activate(self.core, front_end)
-        is_all = take_submitted(self.core, front_end)
+        is_all = read_submissions(self.core, front_end)
         untouch(self.core)
         return is_all
 
@@ -151,7 +151,7 @@ cdef class TransactionTable:
             return False
         while lane != NULL:
             if lane.drain.backs_off and lane.intake.queues.length == 0 and lane.wire.unresolved == 0:
-                leave_backoff(lane)  # nothing of it is sent again, so its time may end while the broker is down
+                unlink_backoff(lane)  # nothing of it is sent again, so its time may end while the broker is down
             if not is_idle(lane) or self._is_asked(lane):
                 return False
             lane = lane.topics.next_of_transaction

@@ -7,7 +7,7 @@ batches has left in the log is never committed.
 """
 
 
-cdef inline cyp_transaction_place *place_of(const Transaction *transaction) noexcept nogil:
+cdef inline cyp_transaction_place *current_copy(const Transaction *transaction) noexcept nogil:
     """Return the place of the transaction's row that is in force."""
     cdef cyp_transaction_row *row = transaction.row
     return &row.places[row.current & 1]
@@ -15,11 +15,11 @@ cdef inline cyp_transaction_place *place_of(const Transaction *transaction) noex
 
 cdef inline bint is_open(const Transaction *transaction) noexcept nogil:
     """Return whether a transaction may be open at the broker."""
-    cdef uint32_t phase = place_of(transaction).phase
+    cdef uint32_t phase = current_copy(transaction).phase
     return CYP_TRANSACTION_OPEN <= phase <= CYP_TRANSACTION_ABORTING
 
 
-cdef inline void report_news(Transaction *transaction) noexcept nogil:
+cdef inline void schedule_news(Transaction *transaction) noexcept nogil:
     """Let the control plane look at the transaction after this loop iteration."""
     transaction.has_news = True
     transaction.core.transactions.news = True
@@ -31,21 +31,21 @@ cdef inline bint may_send(Lane *lane) noexcept nogil:
     Before KIP-890 the coordinator adds the partition to the transaction first. With KIP-890, the former transaction
     must be complete. Let the control plane ask for that.
     """
-    cdef cyp_transaction_place *place = place_of(lane.transaction)
+    cdef cyp_transaction_place *place = current_copy(lane.transaction)
     if place.failed or (place.phase != CYP_TRANSACTION_READY and place.phase != CYP_TRANSACTION_OPEN):
         return False
     if place.v2 or lane.transactions.added:
         if lane.transaction.settling == UNSETTLED:
             lane.transaction.settling = UNSETTLED_AND_AWAITED
-            report_news(lane.transaction)
+            schedule_news(lane.transaction)
         return lane.transaction.settling == SETTLED
     if not lane.transactions.addition_wanted:
         lane.transactions.addition_wanted = True
-        report_news(lane.transaction)
+        schedule_news(lane.transaction)
     return False
 
 
-cdef void place_transactions(Core *core) noexcept:
+cdef void map_transactions(Core *core) noexcept:
     """Connect the private table with the rows of the state region."""
     cdef uint32_t index
     for index in range(CYP_TRANSACTIONS_MAX):
@@ -96,7 +96,7 @@ cdef Transaction *find_shared(Core *core, bytes name, int64_t producer_id, int16
     cdef cyp_transaction_place *place
     for index in range(core.transactions.end):
         row = &core.transaction_rows[index]
-        place = place_of(&core.transactions.table[index])
+        place = current_copy(&core.transactions.table[index])
         if core.transactions.table[index].used and row.attach_id == 0 and place.producer_id == producer_id \
                 and place.producer_epoch == epoch and row.id[:row.id_bytes] == name:
             return &core.transactions.table[index]
@@ -106,7 +106,7 @@ cdef Transaction *find_shared(Core *core, bytes name, int64_t producer_id, int16
 cdef void leave_transaction(Transaction *transaction) noexcept nogil:
     """Note that a front-end which took part in the transaction has ended."""
     transaction.participants -= 1
-    report_news(transaction)
+    schedule_news(transaction)
 
 
 cdef Transaction *_new_transaction_row(
@@ -162,9 +162,9 @@ cdef object restore_transactions(Core *core):
                 or row.places[row.current].phase > CYP_TRANSACTION_FATAL:
             raise ValueError(f"the table of transactions has an invalid row {index}")
         _enlist_transaction(core, index).orphaned = row.attach_id != 0
-        report_news(&core.transactions.table[index])
-        if place_of(&core.transactions.table[index]).failed:
-            note_failing(&core.transactions.table[index])
+        schedule_news(&core.transactions.table[index])
+        if current_copy(&core.transactions.table[index]).failed:
+            schedule_failing(&core.transactions.table[index])
 
 
 cdef Transaction *find_transaction(Core *core, uint64_t attach_id) except NULL:
@@ -193,9 +193,9 @@ cdef bint has_left_nothing(Core *core, uint64_t attach_id, dict settings) except
 cdef void orphan_transaction(Transaction *transaction) noexcept nogil:
     """Note that the front-end has ended. A transaction that is not being committed can only be aborted now."""
     transaction.orphaned = True
-    if place_of(transaction).phase <= CYP_TRANSACTION_OPEN:
+    if current_copy(transaction).phase <= CYP_TRANSACTION_OPEN:
         fail_transaction(transaction, CODE_TRANSACTION_ABORTED)
-    report_news(transaction)
+    schedule_news(transaction)
 
 
 cdef void free_transaction(Transaction *transaction) noexcept nogil:
@@ -211,7 +211,7 @@ cdef void free_transaction(Transaction *transaction) noexcept nogil:
     CRASHPOINT(b"transaction.row-freed")
 
 
-cdef void store_place(Transaction *transaction, const cyp_transaction_place *place) noexcept nogil:
+cdef void store_copy(Transaction *transaction, const cyp_transaction_place *place) noexcept nogil:
     """Put a new state of the row in force with one store. READY begins without partitions."""
     cdef cyp_transaction_row *row = transaction.row
     cdef uint32_t spare = row.current ^ 1
@@ -229,7 +229,7 @@ cdef void store_place(Transaction *transaction, const cyp_transaction_place *pla
 
 cdef void open_transaction(Transaction *transaction) noexcept nogil:
     """Store that a transaction may be open at the broker. This must be called before the first byte is written."""
-    cdef cyp_transaction_place *place = place_of(transaction)
+    cdef cyp_transaction_place *place = current_copy(transaction)
     if place.phase == CYP_TRANSACTION_READY:
         store_release32(&place.phase, CYP_TRANSACTION_OPEN)
         CRASHPOINT(b"transaction.opened")
@@ -237,21 +237,21 @@ cdef void open_transaction(Transaction *transaction) noexcept nogil:
 
 cdef void demand_producer_epoch(Transaction *transaction) noexcept nogil:
     """Store that batches with a sequence are dropped. This must be called before their entries are freed."""
-    place_of(transaction).needs_epoch = 1
+    current_copy(transaction).needs_epoch = 1
     CRASHPOINT(b"transaction.epoch-needed")
 
 
 cdef void fail_transaction(Transaction *transaction, int32_t error) noexcept nogil:
     """Let the transaction fail with the code of a record's error, before the front-end gets the record's outcome."""
-    cdef cyp_transaction_place *place = place_of(transaction)
+    cdef cyp_transaction_place *place = current_copy(transaction)
     if place.failed == 0:
         store_release32(<uint32_t *>&place.failed, <uint32_t>error)
         CRASHPOINT(b"transaction.failed")
-        report_news(transaction)
-    note_failing(transaction)
+        schedule_news(transaction)
+    schedule_failing(transaction)
 
 
-cdef void note_failing(Transaction *transaction) noexcept nogil:
+cdef void schedule_failing(Transaction *transaction) noexcept nogil:
     """Note that batches of the failed transaction must end: this is done before the next requests are made."""
     if not transaction.failing:
         transaction.failing = True
@@ -296,7 +296,7 @@ cdef void end_failed(Core *core) noexcept nogil:
         transaction = core.transactions.failing
         core.transactions.failing = transaction.next_failing
         transaction.failing = False
-        if not place_of(transaction).failed:
+        if not current_copy(transaction).failed:
             continue  # it was aborted meanwhile
         lane = transaction.lanes
         while lane != NULL:
@@ -313,9 +313,9 @@ cdef void _end_waiting(Core *core, Lane *lane) noexcept nogil:
     while wire != NULL:
         following = wire.wire.next
         if wire.wire.state == WIRE_WAITING and wire.idempotence.unsure and wire.idempotence.proven:
-            complete(core, wire, wire.idempotence.proven_offset, -1)
+            acknowledge(core, wire, wire.idempotence.proven_offset, -1)
         elif wire.wire.state == WIRE_WAITING:
-            drop(core, wire)
+            abort_batch(core, wire)
         wire = following
 
 
@@ -323,4 +323,4 @@ cdef void _end_queue(Core *core, Queue *queue) noexcept nogil:
     cdef ClientBatch *batch = queue.intake.head
     if batch.intake.state == BATCH_CLOSED or seal(core, batch):  # otherwise it was malformed and has left the queue
         remove(queue, batch)
-        finish(core, batch, -1, -1, CODE_TRANSACTION_ABORTED, NULL)
+        release_batch(core, batch, -1, -1, CODE_TRANSACTION_ABORTED, NULL)

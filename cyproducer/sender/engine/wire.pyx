@@ -42,7 +42,7 @@ cdef WireBatch *init_wire(Core *core, uint32_t index, Lane *lane) noexcept nogil
     return wire
 
 
-cdef inline uint32_t take_entry(Core *core) noexcept nogil:
+cdef inline uint32_t pop_entry(Core *core) noexcept nogil:
     """Take a free entry and return its index. The caller has checked that there is one."""
     core.wire.free_wire_count -= 1
     return core.wire.free_wires[core.wire.free_wire_count]
@@ -60,7 +60,7 @@ cdef WireBatch *assign(Core *core, Lane *lane, ClientBatch **batches, uint32_t c
     if count > 1:
         if core.wire.free_body_count == 0:
             return NULL
-        body = take_body(core)
+        body = alloc_body(core)
     wire = new_wire(core, lane, batches, count, body)
     CRASHPOINT(b"build.filled")
     if body == NULL:
@@ -77,7 +77,7 @@ cdef WireBatch *assign(Core *core, Lane *lane, ClientBatch **batches, uint32_t c
     return wire
 
 
-cdef uint8_t *take_body(Core *core) noexcept nogil:
+cdef uint8_t *alloc_body(Core *core) noexcept nogil:
     """Take a free body: 64 KiB of the state region. The caller has checked that there is one."""
     core.wire.free_body_count -= 1
     return core.bodies + <uint64_t>core.wire.free_bodies[core.wire.free_body_count] * CYP_BLOCK_BYTES
@@ -85,7 +85,7 @@ cdef uint8_t *take_body(Core *core) noexcept nogil:
 
 cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t count, uint8_t *body) noexcept nogil:
     """Take a free entry and fill in everything except its length and sequence."""
-    cdef uint32_t index = take_entry(core), row, previous_row = CYP_NONE, first = 0
+    cdef uint32_t index = pop_entry(core), row, previous_row = CYP_NONE, first = 0
     cdef cyp_contributor *contributor
     cdef WireBatch *wire
     cdef cyp_entry *entry = &core.entries[index]
@@ -150,7 +150,7 @@ cdef bint _merge(Core *core, WireBatch *wire) noexcept nogil:
         touch(core, front_end, slot)
         batch.intake.largest = 0
         if not chunks_are_written(batch):
-            batch.refusal.solo = True
+            batch.refusal.unmergeable = True
             return False
         while slot != CYP_NONE:
             if front_end.chunk_count[slot] == 0:  # sealed just after the front-end had added this chunk
@@ -168,7 +168,7 @@ cdef bint _merge(Core *core, WireBatch *wire) noexcept nogil:
                 &batch.intake.largest,
             )
             if written < 0:
-                batch.refusal.solo = True  # it is sent alone, so that the broker checks only this batch
+                batch.refusal.unmergeable = True  # it is sent alone, so that the broker checks only this batch
                 return False
             at += written
             first += front_end.chunk_count[slot]
@@ -258,7 +258,7 @@ cdef void link_before(Lane *lane, WireBatch *wire, WireBatch *following) noexcep
     lane.wire.waiting += 1
 
 
-cdef void leave(Core *core, WireBatch *wire) noexcept nogil:
+cdef void unlink_wire(Core *core, WireBatch *wire) noexcept nogil:
     """Remove the wire batch from the lane's list and free its entry."""
     cdef Lane *lane = wire.lane
     if wire.wire.state == WIRE_IN_FLIGHT:
@@ -277,7 +277,7 @@ cdef void leave(Core *core, WireBatch *wire) noexcept nogil:
     free_wire(core, wire)
     relist(lane)
     if lane.transaction != NULL and lane.transaction.awaited:
-        report_news(lane.transaction)
+        schedule_news(lane.transaction)
 
 
 cdef void free_wire(Core *core, WireBatch *wire) noexcept nogil:
@@ -370,7 +370,7 @@ cdef bint stamp(Core *core, WireBatch *wire) noexcept nogil:
     return True
 
 
-cdef void mark_sent(Core *core, WireBatch *wire) noexcept nogil:
+cdef void store_sent(Core *core, WireBatch *wire) noexcept nogil:
     """Note that the records may be in the log from here on. This must be called before the first byte is written."""
     cdef uint32_t row = wire.entry.contributors
     cdef ClientBatch *batch
@@ -386,17 +386,17 @@ cdef void mark_sent(Core *core, WireBatch *wire) noexcept nogil:
     CRASHPOINT(b"write.unsure")
 
 
-cdef void let_go(
+cdef void release_contributor(
     Core *core, uint32_t row, int64_t base_offset, int64_t append_time, int32_t error, const Verdict *verdict
 ) noexcept nogil:
     """Remove a contributor's batch from its entry and finish it."""
     cdef ClientBatch *batch = core.contributor_batches[row]
     if batch != NULL:
         core.contributor_batches[row] = NULL
-        finish(core, batch, base_offset, append_time, error, verdict)
+        release_batch(core, batch, base_offset, append_time, error, verdict)
 
 
-cdef void complete(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
+cdef void acknowledge(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
     """Acknowledge a wire batch whose records the broker has. `base_offset` is -1 if the broker does not give it."""
     entry_resolve(wire.entry, 0, base_offset, append_time)
     CRASHPOINT(b"complete.resolved")
@@ -417,48 +417,48 @@ cdef void publish_resolved(Core *core, WireBatch *wire, const Verdict *verdict) 
         if entry.producer_id >= 0:
             lane.idempotence.acknowledged = True
             lane.wire.acknowledged_ns = core.loop.now
-            note_acked(lane, entry)
+            store_acked(lane, entry)
             CRASHPOINT(b"complete.acked")
         if lane.isolation and row != CYP_NONE and core.contributor_batches[row] != NULL \
                 and (not wire.partial or core.contributor_batches[row].parts.pending == 1):
             queue = core.contributor_batches[row].queue
     if wire.partial:
-        settle_part(core, wire, entry.base_offset if entry.error == 0 else -1, append_time, verdict)
+        resolve_part(core, wire, entry.base_offset if entry.error == 0 else -1, append_time, verdict)
         row = CYP_NONE
     while row != CYP_NONE:
         if entry.error == 0 and entry.base_offset >= 0:
             offset = entry.base_offset + core.contributors[row].first
-        let_go(core, row, offset, append_time, entry.error, verdict)
+        release_contributor(core, row, offset, append_time, entry.error, verdict)
         CRASHPOINT(b"complete.one-finished")
         row = core.contributors[row].next
-    leave(core, wire)
+    unlink_wire(core, wire)
     if queue != NULL:
         count_isolated_batch(queue)
 
 
-cdef void note_cause(WireBatch *wire, int32_t error) noexcept nogil:
+cdef void store_cause(WireBatch *wire, int32_t error) noexcept nogil:
     """Store the Kafka error of a failed attempt. The final error of the batch gives the last one as its cause."""
     if error != 0 and -KAFKA_CODE_MAX < error < KAFKA_CODE_MAX:
         wire.entry.cause = wire.lane.wire.last_error = <int16_t>error
         CRASHPOINT(b"read.cause-noted")
 
 
-cdef void give_up(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
+cdef void fail_batch(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
     """End the entry for all of its contributors: with `error`, or as unknown if an attempt was unsure.
 
     A batch that is proven to be in the log is acknowledged instead.
     """
     if wire.idempotence.unsure and wire.idempotence.proven:
-        complete(core, wire, wire.idempotence.proven_offset, -1)
+        acknowledge(core, wire, wire.idempotence.proven_offset, -1)
         return
     if wire.idempotent and wire.idempotence.unsure:
-        note_doubtful_end(wire)
-    conclude(core, wire, error, verdict)
+        store_doubtful_end(wire)
+    fail_unappended(core, wire, error, verdict)
 
 
-cdef void conclude(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
-    """End an entry that is not in the log, like give_up(). The batch of which it is a fragment may be in the log."""
-    note_cause(wire, error)
+cdef void fail_unappended(Core *core, WireBatch *wire, int32_t error, const Verdict *verdict) noexcept nogil:
+    """End an entry that is not in the log, like fail_batch(). The batch of which it is a fragment may be in the log."""
+    store_cause(wire, error)
     if wire.lane.transaction != NULL:
         fail_transaction(wire.lane.transaction, error)
         if wire.idempotence.unsure:
@@ -472,7 +472,7 @@ cdef void conclude(Core *core, WireBatch *wire, int32_t error, const Verdict *ve
     publish_resolved(core, wire, verdict)
 
 
-cdef void drop(Core *core, WireBatch *wire) noexcept nogil:
+cdef void abort_batch(Core *core, WireBatch *wire) noexcept nogil:
     """End a waiting entry of a failed transaction."""
     demand_producer_epoch(wire.lane.transaction)
     entry_resolve(wire.entry, CODE_TRANSACTION_ABORTED, -1, -1)
@@ -490,8 +490,8 @@ cdef void wait(Core *core, WireBatch *wire) noexcept nogil:
     wire.wire.request = NULL
     wire.wire.retried = True
     relist(wire.lane)
-    if wire.lane.transaction != NULL and place_of(wire.lane.transaction).failed:
-        note_failing(wire.lane.transaction)
+    if wire.lane.transaction != NULL and current_copy(wire.lane.transaction).failed:
+        schedule_failing(wire.lane.transaction)
 
 
 cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure, const Verdict *verdict) noexcept nogil:
@@ -502,21 +502,21 @@ cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure, const V
     cdef Lane *lane = wire.lane
     # the leader's answer about the producer's state is from before this attempt: the state may expire before the next
     lane.idempotence.state = STATE_NOT_ASKED
-    note_cause(wire, error)
+    store_cause(wire, error)
     if unsure:
         wire.idempotence.unsure = True
     elif not wire.idempotence.unsure:
         entry_sure(wire.entry)
     if wire.entry.attempts > wire.wire.retries or (wire.refusal.unreported == 0 and not wire.idempotent) \
             or (wire.acks == 0 and wire.wire.request.connection.finished):
-        give_up(core, wire, error, verdict)
+        fail_batch(core, wire, error, verdict)
         return
     wait(core, wire)
     core.totals.retries += 1
-    drop_hopeless(core, lane, verdict)
+    fail_reported(core, lane, verdict)
 
 
-cdef void drop_hopeless(Core *core, Lane *lane, const Verdict *verdict) noexcept nogil:
+cdef void fail_reported(Core *core, Lane *lane, const Verdict *verdict) noexcept nogil:
     """Give up entries whose contributors all have an outcome already, if that leaves no gap in the sequences.
 
     Entries without a sequence are given up at once. Others stay until the broker has answered. If all entries of the
@@ -530,7 +530,7 @@ cdef void drop_hopeless(Core *core, Lane *lane, const Verdict *verdict) noexcept
         if wire.refusal.unreported:
             hopeless = False
         elif not wire.idempotent and wire.wire.state == WIRE_WAITING:
-            give_up(core, wire, CODE_OUTCOME_UNKNOWN, verdict)
+            fail_batch(core, wire, CODE_OUTCOME_UNKNOWN, verdict)
         wire = following
     while hopeless and lane.wire.head != NULL:
-        give_up(core, lane.wire.head, CODE_OUTCOME_UNKNOWN, verdict)
+        fail_batch(core, lane.wire.head, CODE_OUTCOME_UNKNOWN, verdict)

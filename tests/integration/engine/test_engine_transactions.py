@@ -88,10 +88,10 @@ def test_what_was_submitted_is_taken_at_once(producer, broker):
     producer.send(b"a")
     producer.send(b"b", 1)
     assert not producer.table.is_busy(producer.row)
-    assert producer.table.take_submitted(producer.row)
+    assert producer.table.read_submissions(producer.row)
     assert producer.table.is_busy(producer.row)
     assert [error for _, error in producer.results(2)] == [0, 0]
-    assert producer.table.take_submitted(producer.row)
+    assert producer.table.read_submissions(producer.row)
     assert not producer.table.is_busy(producer.row)
     assert broker.partitions[0].values == [b"a"]
 
@@ -102,17 +102,17 @@ def test_a_part_of_what_was_submitted_is_not_all(rig, broker):
     producer.ready()
     for _ in range(16_385):
         producer.front_end.submit(SUBMIT_OPEN, 0, 77)  # a batch that has ended before
-    assert not producer.table.take_submitted(producer.row)
-    assert producer.table.take_submitted(producer.row)
+    assert not producer.table.read_submissions(producer.row)
+    assert producer.table.read_submissions(producer.row)
 
 
 def test_what_a_front_end_has_submitted_is_never_all_after_a_violation(rig, producer):
     producer.ready()
     producer.front_end.submit(7, 0)
-    assert not producer.table.take_submitted(producer.row)
-    assert not producer.table.take_submitted(producer.row)
+    assert not producer.table.read_submissions(producer.row)
+    assert not producer.table.read_submissions(producer.row)
     rig.engine.detach(producer.front_end.attach_id)
-    assert not producer.table.take_submitted(producer.row)
+    assert not producer.table.read_submissions(producer.row)
 
 
 def test_a_new_row_says_what_it_is(producer):
