@@ -61,6 +61,14 @@ def trouble(log: str) -> list[str]:
     return [line for line in lines if "has low hard limits" not in line]
 
 
+#: What a patch may change. Another version may have it elsewhere.
+PATCHED = """
+from cyproducer.sender.brokers import engine
+from cyproducer.sender.control import control_server
+from cyproducer.sender.process import sender_process, supervisor
+"""
+
+
 class Foreground:
     """A foreground sender that a test changes: `patch` is Python source that runs before the sender starts."""
 
@@ -71,10 +79,8 @@ class Foreground:
         script = f"""
 import os, sys, time
 sys.path[:0] = {[options.pop("root", str(ROOT))]!r}
-from cyproducer.sender.control import control_server
-from cyproducer.sender.brokers import engine
-from cyproducer.sender.process import sender_process, supervisor
 from cyproducer.foreground import run_sender
+{PATCHED if patch else ""}
 {patch}
 run_sender({{"bootstrap_servers": {servers!r}, **{options.pop("settings", {})!r}}}, {str(socket)!r}, **{options!r})
 """

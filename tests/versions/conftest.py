@@ -11,11 +11,14 @@ from versions.former import former_package
 
 import cyproducer
 
+#: A version is installed with its headers. Modules may have other names in it.
 FACTS = """
-    import json
+    import json, re
+    from pathlib import Path
     import cyproducer
-    from cyproducer.shm.native import LAYOUT_VERSION
-    print(json.dumps([cyproducer.__file__, LAYOUT_VERSION]))
+    header = Path(cyproducer.__file__).parent / "shm" / "layout.h"
+    layout = re.search(r"#define CYP_LAYOUT_VERSION (\\d+)", header.read_text())
+    print(json.dumps([cyproducer.__file__, int(layout[1])]))
 """
 
 

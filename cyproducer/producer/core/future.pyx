@@ -80,7 +80,9 @@ cdef class RecordMetadata:
         return f"RecordMetadata({', '.join([f'{name}={value!r}' for name, value in zip(self._fields, self._tuple())])})"
 
     def __reduce__(self):
-        return RecordMetadata, self._tuple()
+        from cyproducer.producer.results import record_metadata  # it imports this module
+
+        return record_metadata.RecordMetadata, self._tuple()
 
 
 # ------------------------------------------------------------ futures
