@@ -89,7 +89,6 @@ def main() -> int:
     chosen = arguments()
     with tempfile.TemporaryDirectory(prefix="cyp-equal-") as directory:
         base, now = trees = [Path(directory, "base"), Path(directory, "now")]
-        subprocess.run(["git", "-C", str(ROOT), "worktree", "prune"], check=True)
         subprocess.run(["git", "clone", "-q", "--no-checkout", str(ROOT), str(base)], check=True)
         commit = subprocess.check_output(["git", "-C", str(ROOT), "rev-parse", chosen.base], text=True).strip()
         subprocess.run(["git", "-C", str(base), "checkout", "-q", commit], check=True)

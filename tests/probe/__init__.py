@@ -10,7 +10,6 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
-import shlex
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +17,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+
+from model.compiling import compiler
 
 from cyproducer.shm.native import DEBUG
 
@@ -33,10 +34,6 @@ def sources() -> list[Path]:
     product = ROOT / "cyproducer"
     declared = [path for ending in ("*.h", "*.pxd") for path in sorted(product.rglob(ending))]
     return [*sorted(HERE.glob("*.pyx")), *sorted((product / "record").glob("*.pyx")), *declared]
-
-
-def compiler() -> list[str]:
-    return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
 
 
 def cache() -> Path:

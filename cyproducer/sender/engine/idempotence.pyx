@@ -101,17 +101,17 @@ cdef void store_doubtful_end(WireBatch *wire) noexcept nogil:
 #    later can be in the log, the refused batch is not in the log at all. The batch directly before it is not in the log
 #    either: otherwise the broker would have appended the refused batch after it.
 #
-# What is known of the earlier attempts      The answer             What is done
-# -------------------------------------      ------                 ------------
-# anything                                   success, or DUPLICATE  acknowledged; unsure batches directly before: proven
-# all were refused                           a sequence error       not in the log: sent again in a new epoch unsure,
-# proven to be in the log            an error               acknowledged, with its offset if that is known unsure, later
-# unsure batches               OUT_OF_ORDER           the newest of them is asked about first unsure, nothing later can
-# be in the log    OUT_OF_ORDER           not in the log: sent again in a new epoch unsure, a later one cannot be asked
-# about  OUT_OF_ORDER           sent like a fragment; if refused: unknown unsure
-# UNKNOWN_PRODUCER_ID    unknown, and so are all unsure ones: no state is left unsure
-# an error of the id     the same unsure                                     INVALID_PRODUCER_EPOCH unknown: the broker
-# checks only the epoch
+# What is known of the earlier attempts     The answer             What is done
+# -------------------------------------     ------                 ------------
+# anything                                  success, or DUPLICATE  acknowledged; unsure batches directly before: proven
+# all were refused                          a sequence error       not in the log: sent again in a new epoch
+# unsure, proven to be in the log           an error               acknowledged, with its offset if that is known
+# unsure, later unsure batches              OUT_OF_ORDER           the newest of them is asked about first
+# unsure, nothing later can be in the log   OUT_OF_ORDER           not in the log: sent again in a new epoch
+# unsure, a later one cannot be asked about OUT_OF_ORDER           sent like a fragment; if refused: unknown
+# unsure                                    UNKNOWN_PRODUCER_ID    unknown, and so are all unsure ones: no state is left
+# unsure                                    an error of the id     the same
+# unsure                                    INVALID_PRODUCER_EPOCH unknown: the broker checks only the epoch
 #
 # "To ask about a batch" means to send it once more under the sequence that it had. A batch is unsure if the result of
 # an attempt is not known. A later batch cannot be asked about if it was given up (unasked_end), or if it is a fragment
@@ -121,10 +121,12 @@ cdef void store_doubtful_end(WireBatch *wire) noexcept nogil:
 # with another producer id, which a broker gives (InitProducerId):
 #
 # INVALID_PRODUCER_ID_MAPPING  The broker does not know the id. Kafka's brokers answer this to requests about
-# transactions only, but Azure Event Hubs forgets an id after some time and then answers it to Produce.
+#                              transactions only, but Azure Event Hubs forgets an id after some time and then answers
+#                              it to Produce.
 # INVALID_TXN_STATE            The id is in a transaction of somebody else (ProducerAppendInfo.appendDataBatch). A
-# higher epoch does not end that transaction. PRODUCER_FENCED              There is a newer epoch of the id, and outside
-# of transactions only this sender raises it. Kafka's brokers answer INVALID_PRODUCER_EPOCH instead since 2.7.
+#                              higher epoch does not end that transaction.
+# PRODUCER_FENCED              There is a newer epoch of the id, and outside of transactions only this sender raises it.
+#                              Kafka's brokers answer INVALID_PRODUCER_EPOCH instead since 2.7.
 #
 # Kafka's producer fails these batches, and is unusable after INVALID_PRODUCER_ID_MAPPING and PRODUCER_FENCED. It
 # belongs to one application, which makes another one. A sender belongs to all processes of the host.

@@ -326,8 +326,7 @@ cdef class Loop:
     def run(self, double timeout_ms):
         """Run iterations until there is work for Python or `timeout_ms` is over. Return (events, ready descriptors).
 
-        The descriptors are those of watch(). An event is (kind, node index, correlation id, error, attach id, payload
-        or None). An event "transaction" has the index of a row of the transactions instead of a node index.
+        The descriptors are those of watch(). The events are those of events.py.
         """
         cdef double most_ms = 0 if self.front_ends.is_unmapping() else max(timeout_ms, 0)
         cdef uint64_t deadline = monotonic_ns() + <uint64_t>(most_ms * 1e6)
