@@ -53,12 +53,10 @@ from cyproducer.producer.waiting.retry import BlockingRetry, partitions_of
 from cyproducer.shm import system_clock
 from cyproducer.types import ArrayMetadata, ProducerRecord
 
-include "../record/varint.pyx"
+include "../record/fields.pyx"
 include "../record/encode.pyx"
-include "../record/header.pyx"
 include "core/native_only.pyx"
 include "core/partitioner.pyx"
-include "core/usable.pyx"
 include "core/append.pyx"
 include "bulk/columns.pyx"
 include "bulk/arrow.pyx"

@@ -326,8 +326,9 @@ cdef object settle(Future future, object timeout):
     """Wait for the outcome. Raise KafkaTimeoutError after `timeout` seconds."""
     future.batch.refuse_child()
     cdef Batch batch = future.batch
-    cdef object session = batch.session
-    session.drain()
+    cdef Session session = batch.session
+    if session is not None:
+        session.drain()
     if not batch.done and not session.hooks.wait_batch(batch, timeout):
         raise errors.KafkaTimeoutError(
             f"topic {batch.topic!r}, partition {batch.partition}: no outcome within {timeout} s; "

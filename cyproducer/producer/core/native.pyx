@@ -37,24 +37,20 @@ from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import is_patched, wait_readable
 from cyproducer.producer.core.loop_callback import in_running_loop
 from cyproducer.record.compression import compressor
-from cyproducer.shm import system_clock
 from cyproducer.shm.native import file_of
 from cyproducer.types import TopicPartition
 
-include "../../record/varint.pyx"
-include "../../record/header.pyx"
+include "../../record/fields.pyx"
 include "../../record/encode.pyx"
 include "native_only.pyx"
 include "future.pyx"
 include "partitioner.pyx"
-include "usable.pyx"
 include "append.pyx"
 include "arguments.pyx"
 include "metrics.pyx"
 include "topics.pyx"
 include "arena.pyx"
-include "waiting.pyx"
 include "unsent.pyx"
 include "compressor.pyx"
 include "session.pyx"
-include "blocking.pyx"
+include "waiting.pyx"

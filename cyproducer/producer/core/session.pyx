@@ -853,7 +853,8 @@ cdef int make_room(
     status = arena.lengthen(topic, partition, bound, timestamp, batch)
     if status == NEED_METADATA and session.topics.renew(topic):
         status = arena.lengthen(topic, partition, bound, timestamp, batch)
-    pack_closed(arena)
+    if arena.closed_head != CYP_NONE:
+        pack_closed(arena)
     if status == NEED_SESSION:
         session.on_control()
     return status

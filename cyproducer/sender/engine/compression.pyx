@@ -11,11 +11,6 @@ iteration; batches that need no compression do not wait.
 """
 
 
-cdef inline uint32_t wire_bytes(const WireBatch *wire) noexcept nogil:
-    """Return the size of the wire batch's records in bytes as they are sent."""
-    return wire.compression.packed_bytes if wire.compression.packed != NULL else wire.entry.length
-
-
 cdef enum:
     PACKING_NS = 5000000            # per loop iteration
     CODEC_ZSTD = 4
@@ -28,14 +23,12 @@ _log = logging.getLogger("cyproducer.sender")
 
 
 cdef void pack(Core *core, WireBatch *wire) noexcept nogil:
-    """Compress the records of the wire batch if its front-end wants that and it is not done yet."""
+    """Compress the records of a wire batch that has a codec and is not compressed yet."""
     cdef uint8_t *gathered = NULL
     cdef uint8_t *records
     cdef ClientBatch *batch
     cdef uint32_t offered
     cdef uint64_t began
-    if wire.compression.codec == 0 or wire.compression.packed != NULL:
-        return
     if wire.entry.length < WORTHWHILE_BYTES or _is_too_old(wire):
         wire.compression.codec = 0
         return
@@ -57,14 +50,13 @@ cdef void pack(Core *core, WireBatch *wire) noexcept nogil:
         wire.compression.codec = 0
 
 
-cdef bint may_compress(const Core *core, const FrontEnd *front_end) noexcept nogil:
-    """Return whether this loop iteration may still compress a batch of the front-end, if it needs compression."""
-    return front_end.codec == 0 or core.compression.packing_ns < PACKING_NS
-
-
 cdef bint must_postpone(Core *core, ClientBatch *batch) noexcept nogil:
-    """Return whether the batch must wait for the next loop iteration to be compressed. If so, that comes at once."""
-    if may_compress(core, batch.front_end) or (batch.intake.state == BATCH_CLOSED and _offered(batch) != CYP_NONE):
+    """Return whether the batch must wait for the next loop iteration to be compressed. If so, that comes at once.
+
+    The front-end has a codec.
+    """
+    if core.compression.packing_ns < PACKING_NS \
+            or (batch.intake.state == BATCH_CLOSED and _offered(batch) != CYP_NONE):
         return False
     schedule_timer(core, core.loop.now)
     return True

@@ -402,7 +402,10 @@ cdef bint _parse_responses(Core *core, Node *node) noexcept nogil:
                 _abandon(core, request)
                 recycle(core, request)
                 return False
-            on_answer(node, request)
+            node.connection.answers += 1
+            node.connection.largest_answered = max(node.connection.largest_answered, request.produce.total)
+            if request.drain.exclusive:
+                end_exclusive(node)
         elif request.kind == REQUEST_STATES:
             if not on_states_response(core, node, node.connection.input + at + 8, size - 4):
                 recycle(core, request)
@@ -477,7 +480,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
     node.connection.in_flight = 0
     node.connection.in_flight_bytes = 0
     forget_asked(node)
-    node.drain.exclusive_in_flight = False
+    end_exclusive(node)
     request = node.connection.sent_head
     if node.connection.sent_tail != NULL:
         node.connection.sent_tail.connection.next = node.connection.out_head

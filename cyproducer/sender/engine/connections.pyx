@@ -97,7 +97,7 @@ cdef class Connections:
 
     def answers(self, uint32_t index):
         """Return how many Produce requests the broker has answered on all its connections so far."""
-        return self._node(index).refusal.answers
+        return self._node(index).connection.answers
 
     def is_silent(self, uint32_t index):
         """Return whether the broker still does not answer the oldest request of the connection (EVENT_SILENT)."""

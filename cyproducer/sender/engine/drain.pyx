@@ -619,7 +619,7 @@ cdef bint _drain(Core *core, Node *node) noexcept nogil:
         return True
     if node.broker != NULL and not has_trials(node.broker) and _drain_batches(core, node, DOUBT_ALONE):
         return True
-    request = states_request(core, node)
+    request = states_request(core, node) if node.idempotence.asked_count else NULL
     if request != NULL:
         enqueue(core, node, request)
         CRASHPOINT(b"drain.state-asked")
@@ -677,7 +677,9 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
     draft.most = WIRES_PER_REQUEST_MAX
     if doubt == DOUBT_ALONE and node.produce.next_correlation_id % TRIAL_EVERY == 0:
         draft.most = 1
-    draft.room = min(window_room(core, node), request_limit(core, node))
+    draft.room = min(window_room(core, node), <uint64_t>core.max_request_size)
+    if node.refusal.limit:
+        draft.room = min(draft.room, request_limit(core, node))
     _collect_ready(core, node, &draft)
     if draft.count == 0:
         return False
@@ -704,6 +706,11 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
     enqueue(core, node, request)
     CRASHPOINT(b"drain.queued")
     return True
+
+
+cdef inline void end_exclusive(Node *node) noexcept nogil:
+    """Let other requests be sent again: the exclusive one has its answer, or its connection was closed."""
+    node.drain.exclusive_in_flight = False
 
 
 cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
@@ -819,7 +826,7 @@ cdef WireBatch *_ready_to_send(Core *core, WireBatch *wire) noexcept nogil:
         if code == PART_MALFORMED or not stamp(core, wire):
             reject_changed(core, wire, NULL)
             return NULL
-        if not exceeds_limit(core, wire):
+        if not (wire.lane.topic.parts.too_large and exceeds_limit(core, wire)):
             return wire
         before = wire.wire.previous
         code = divide_by_size(core, wire, NULL)
@@ -870,6 +877,11 @@ cdef WireBatch *_next_wire(
     return _new_wire(core, lane, acks, room, alone, postponed)
 
 
+cdef bint needs_exclusive(const WireBatch *wire) noexcept nogil:
+    """Return whether the batch must be sent alone."""
+    return wire.refusal.breaks >= SUSPECT_BREAKS
+
+
 cdef bint _fits(WireBatch *wire, uint64_t room, bint alone) noexcept nogil:
     """Return whether the wire batch fits into the request."""
     return alone or wire_bytes(wire) + produce_overhead(wire) <= room
@@ -912,7 +924,7 @@ cdef WireBatch *_new_wire(
     # a merged batch must be compressed here, even if the front-ends have offered compressed records
     if size < MERGE_BELOW_BYTES and not batches[0].refusal.unmergeable and not lane.isolation \
             and lane.transaction == NULL \
-            and may_compress(core, batches[0].front_end):
+            and _may_compress(core, batches[0].front_end):
         _add_small_heads(core, lane, batches, &count, size, room)
     wire = assign(core, lane, batches, count)
     CRASHPOINT(b"drain.assigned")
@@ -924,6 +936,11 @@ cdef WireBatch *_new_wire(
     if wire == NULL:
         put_back(batches[0])
     return wire
+
+
+cdef bint _may_compress(const Core *core, const FrontEnd *front_end) noexcept nogil:
+    """Return whether this loop iteration may still compress a batch of the front-end, if it needs compression."""
+    return front_end.codec == 0 or core.compression.packing_ns < PACKING_NS
 
 
 cdef bint _close_head(Core *core, Queue *queue) noexcept nogil:
@@ -977,10 +994,10 @@ cdef Queue *_next_queue(Core *core, Lane *lane, int16_t acks, bint *postponed) n
                     and may_begin(core, flow_of(queue.front_end, lane.drain.leader)):
                 if queue.intake.head.intake.state == BATCH_LINGERING:
                     # without time to compress the batch, its front-end may go on filling it
-                    if lingering == NULL and may_compress(core, queue.front_end) \
+                    if lingering == NULL and _may_compress(core, queue.front_end) \
                             and not _front_end_finishes(queue.intake.head):
                         lingering = queue
-                elif must_postpone(core, queue.intake.head):
+                elif queue.front_end.codec and must_postpone(core, queue.intake.head):
                     if passed == NULL:
                         passed = queue
                     postponed[0] = True

@@ -263,7 +263,8 @@ cdef ClientBatch *admit(
     if queue == NULL:
         release_batch(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL
-    flag_use(core, core.topics.table[topic])
+    if not core.topics.table[topic].topics.used:
+        flag_use(core, core.topics.table[topic])
     if core.topics.table[topic].loop.not_refreshed \
             or (queue.intake.lane.drain.leader == NULL and queue.intake.lane.intake.queues.first == NULL):
         core.topics.table[topic].loop.not_refreshed = False

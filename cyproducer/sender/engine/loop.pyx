@@ -339,7 +339,6 @@ cdef class Loop:
     cdef bint _turn(self, uint64_t deadline_ns) except -1:
         """Run one loop iteration. Return True when Python has work or the time is over."""
         cdef Core *core = self.core
-        cdef FrontEnd *front_end
         cdef cyp_epoll_event ready[EVENTS_MAX]
         cdef uint32_t index, kind
         cdef int found
@@ -353,15 +352,13 @@ cdef class Loop:
             store_relaxed(&core.state_header.tick, core.state_header.tick + 1)
             accumulate(core)
             scan_ending(core)
-            front_end = next_due(core)
-            while front_end != NULL:
-                linger(core, front_end)
-                expire(core, front_end)
-                front_end = next_due(core)
+            _serve_due(core)
             check_timeouts(core)
             leave_unresponsive(core)
             publish_shares(core)
-            end_failed(core)
+            if core.transactions.failing != NULL:
+                end_failed(core)
+            untouch(core)
             drain_all(core)
             untouch(core)
             announce(core)
@@ -511,6 +508,16 @@ cdef class Loop:
             recycle_all(self.core, node.connection.sent_head)
             recycle_all(self.core, node.connection.out_head)
         self.front_ends.abandon()
+
+
+cdef inline void _serve_due(Core *core) noexcept nogil:
+    """End the linger times and the delivery timeouts that are over."""
+    cdef FrontEnd *front_end = next_due(core)
+    while front_end != NULL:
+        linger(core, front_end)
+        if has_expired(core, front_end):
+            expire(core, front_end)
+        front_end = next_due(core)
 
 
 cdef inline bint _has_news(Core *core) noexcept nogil:

@@ -33,8 +33,7 @@ from cyproducer.sender.engine import connection_state, events
 from cyproducer.sender.engine.transaction_state import Phase, TransactionState
 
 include "../../record/crc32c.pyx"
-include "../../record/varint.pyx"
-include "../../record/header.pyx"
+include "../../record/fields.pyx"
 include "../../record/merge.pyx"
 include "reasons.pyx"
 include "events.pyx"

@@ -84,6 +84,12 @@ cdef void age_unlink(FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
     batch.outcome.age_previous = NULL
 
 
+cdef inline bint has_expired(const Core *core, const FrontEnd *front_end) noexcept nogil:
+    """Return whether the delivery timeout of the front-end's oldest batch is over."""
+    cdef const ClientBatch *oldest = front_end.outcome.age_head
+    return oldest != NULL and oldest.intake.born_ns + front_end.delivery_timeout_ns <= core.loop.now
+
+
 cdef int _by_age(const void *a, const void *b) noexcept nogil:
     cdef uint64_t left = (<ClientBatch **>a)[0].intake.born_ns, right = (<ClientBatch **>b)[0].intake.born_ns
     return (left > right) - (left < right)

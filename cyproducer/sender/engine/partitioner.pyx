@@ -162,7 +162,8 @@ cdef void count_drained(Core *core, const WireBatch *wire) noexcept nogil:
     cdef Lane *lane = wire.lane
     cdef Topic *topic = lane.topic
     cdef uint64_t quantum = STICKY_BYTES
-    flag_use(core, topic)
+    if not topic.topics.used:
+        flag_use(core, topic)
     schedule_load(core, topic)
     if lane.number == topic.partitioner.sticky:
         if wire.drain.flow != NULL and wire.drain.flow.front_end != NULL:

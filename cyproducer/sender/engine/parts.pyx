@@ -504,9 +504,12 @@ cdef void set_accepted_size(WireBatch *wire) noexcept nogil:
 
 
 cdef bint exceeds_limit(Core *core, WireBatch *wire) noexcept nogil:
-    """Return whether a stamped wire batch that was never sent should be split, since the topic refuses its size."""
+    """Return whether a stamped wire batch that was never sent should be split, since its topic refuses its size.
+
+    The topic has a size that it refuses.
+    """
     cdef Topic *topic = wire.lane.topic
-    if topic.parts.too_large == 0 or wire.compression.packed != NULL or _size(wire) < topic.parts.too_large:
+    if wire.compression.packed != NULL or _size(wire) < topic.parts.too_large:
         return False
     if core.loop.now - topic.parts.too_large_ns > <uint64_t>LIMIT_SECONDS * 1000000000:
         topic.parts.too_large = 0

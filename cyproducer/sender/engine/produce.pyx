@@ -662,7 +662,8 @@ cdef void _handle_result(
 
 cdef void _on_acknowledged(Core *core, WireBatch *wire, int64_t base_offset, int64_t append_time) noexcept nogil:
     cdef Lane *lane = wire.lane
-    set_accepted_size(wire)
+    if wire_bytes(wire) + BATCH_HEADER_BYTES > lane.topic.parts.accepted:
+        set_accepted_size(wire)
     if wire.idempotent:
         if wire.idempotence.fragment or wire.idempotence.resent_ahead:
             exclude_followers(lane, wire)

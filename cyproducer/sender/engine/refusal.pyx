@@ -9,21 +9,23 @@
 
 
 cdef enum:
-    CODES_MAX = 256                 # the codes begin with -1
+    CODES_MAX = 256                 # a code is -1 or larger
     RETRIABLE = 1
     STALE_METADATA = 2
     APPENDED_MAYBE = 4
     CONTENT = 8
 
 
-cdef uint8_t _flags[CODES_MAX]
+cdef uint8_t _flags[CODES_MAX]     # of the code that is smaller by 1
 
 
 def _fill():
     """Copy the flags of the table."""
-    for code in range(-1, CODES_MAX - 1):
-        error = ERRORS.get(code, ERRORS[-1])
-        _flags[code + 1] = (
+    cdef uint32_t index
+    unknown = ERRORS.get(-1)
+    for index in range(CODES_MAX):
+        error = ERRORS.get(<int32_t>index - 1) or unknown
+        _flags[index] = (
             RETRIABLE * error.retriable
             | STALE_METADATA * error.refresh_metadata
             | APPENDED_MAYBE * error.may_be_appended
@@ -584,24 +586,11 @@ cdef enum:
     NODE_LIMIT_SECONDS = 3600
 
 
-cdef bint needs_exclusive(const WireBatch *wire) noexcept nogil:
-    """Return whether the batch must be sent alone."""
-    return wire.refusal.breaks >= SUSPECT_BREAKS
-
-
 cdef uint64_t request_limit(const Core *core, Node *node) noexcept nogil:
     """Return the limit in bytes for a request of several batches to this broker. Remove a limit that is too old."""
     if node.refusal.limit and core.loop.now - node.refusal.limited_ns > <uint64_t>NODE_LIMIT_SECONDS * 1000000000:
         node.refusal.limit = 0
     return min(<uint64_t>core.max_request_size, node.refusal.limit) if node.refusal.limit else core.max_request_size
-
-
-cdef void on_answer(Node *node, const Request *request) noexcept nogil:
-    """Record that the broker has answered a Produce request."""
-    node.refusal.answers += 1
-    node.refusal.largest_answered = max(node.refusal.largest_answered, request.produce.total)
-    if request.drain.exclusive:
-        node.drain.exclusive_in_flight = False
 
 
 cdef void on_break(Core *core, Node *node, Request *request, int32_t reason) noexcept nogil:
@@ -633,12 +622,12 @@ cdef void on_break(Core *core, Node *node, Request *request, int32_t reason) noe
 
 cdef void _on_exclusive_break(Core *core, Node *node, Request *request, WireBatch *wire) noexcept nogil:
     if wire.refusal.exclusive_breaks == 0:
-        wire.refusal.answers_before = node.refusal.answers
+        wire.refusal.answers_before = node.connection.answers
     wire.refusal.exclusive_breaks = min(wire.refusal.exclusive_breaks + 1, <uint32_t>BREAKS_KEPT)
-    if wire.entry.length <= CYP_BLOCK_BYTES or request.produce.total <= node.refusal.largest_answered:
+    if wire.entry.length <= CYP_BLOCK_BYTES or request.produce.total <= node.connection.largest_answered:
         return  # its size is not the cause
     if wire.refusal.exclusive_breaks >= EXCLUSIVE_BREAKS_MAX or (
-        wire.refusal.exclusive_breaks >= EXCLUSIVE_BREAKS_MIN and node.refusal.answers > wire.refusal.answers_before
+        wire.refusal.exclusive_breaks >= EXCLUSIVE_BREAKS_MIN and node.connection.answers > wire.refusal.answers_before
     ):
         _fail(core, wire)
 
@@ -675,10 +664,8 @@ cdef void _fail(Core *core, WireBatch *wire) noexcept nogil:
 
 cdef void expire(Core *core, FrontEnd *front_end) noexcept nogil:
     """Report the batches of the front-end whose delivery timeout is over."""
-    cdef ClientBatch *batch = front_end.outcome.age_head
-    while batch != NULL and batch.intake.born_ns + front_end.delivery_timeout_ns <= core.loop.now:
-        _expire_with_reason(core, batch)
-        batch = front_end.outcome.age_head
+    while has_expired(core, front_end):
+        _expire_with_reason(core, front_end.outcome.age_head)
 
 
 cdef void _expire_with_reason(Core *core, ClientBatch *batch) noexcept nogil:

@@ -304,7 +304,6 @@ cdef void end_failed(Core *core) noexcept nogil:
             while lane.intake.queues.first != NULL:
                 _end_queue(core, <Queue *>lane.intake.queues.first)
             lane = lane.topics.next_of_transaction
-    untouch(core)
 
 
 cdef void _end_waiting(Core *core, Lane *lane) noexcept nogil:

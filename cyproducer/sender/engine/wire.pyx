@@ -17,6 +17,11 @@ cdef enum:
     KAFKA_CODE_MAX = 1000           # the codes of this project are beyond it
 
 
+cdef inline uint32_t wire_bytes(const WireBatch *wire) noexcept nogil:
+    """Return the size of the wire batch's records in bytes as they are sent."""
+    return wire.compression.packed_bytes if wire.compression.packed != NULL else wire.entry.length
+
+
 cdef WireBatch *init_wire(Core *core, uint32_t index, Lane *lane) noexcept nogil:
     """Initialise the wire batch of the entry `index`, which is in no list yet, and return it.
 
@@ -350,7 +355,8 @@ cdef bint stamp(Core *core, WireBatch *wire) noexcept nogil:
     entry.crc = crc
     CRASHPOINT(b"build.stamped")
     wire.wire.stamped = True
-    pack(core, wire)
+    if wire.compression.codec and wire.compression.packed == NULL:
+        pack(core, wire)
     if wire.compression.packed != NULL:
         CRASHPOINT(b"build.packed")
         crc = crc32c(0, wire.compression.packed, wire.compression.packed_bytes)
