@@ -1,7 +1,7 @@
 /* Defines the steps of an entry of the state region, in order. If a sender dies between two, its successor continues.
  *
  * fill -> assign -> SENT words (slot.h) and unsure -> write to the socket -> response -> resolve -> acked_end
- * -> outcomes (ring.h) -> free. Only one sender writes at a time, and the state must survive only the death of that
+ * -> outcomes (rings.h) -> free. Only one sender writes at a time, and the state must survive only the death of that
  * process. So the releases only keep the compiler from reordering the stores. They pair with the end of the process:
  * the successor waits for that end before it reads. */
 #ifndef CYPRODUCER_ENTRY_H

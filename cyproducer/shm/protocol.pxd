@@ -68,20 +68,6 @@ cdef extern from "cyproducer/shm/crashpoint.h" nogil:
     void CRASHPOINT "CYP_CRASHPOINT"(const char *name) noexcept
 
 
-cdef extern from "cyproducer/shm/word.h" nogil:
-    uint64_t word_make "cyp_word_make"(
-        uint32_t state, uint64_t flags, uint32_t generation, uint32_t count, uint32_t size
-    ) noexcept
-    uint32_t word_state "cyp_word_state"(uint64_t word) noexcept
-    uint32_t word_generation "cyp_word_generation"(uint64_t word) noexcept
-    uint32_t word_count "cyp_word_count"(uint64_t word) noexcept
-    uint32_t word_bytes "cyp_word_bytes"(uint64_t word) noexcept
-    bint word_continues "cyp_word_continues"(uint64_t word) noexcept
-    uint64_t word_with_state "cyp_word_with_state"(uint64_t word, uint32_t state) noexcept
-    uint64_t word_with_records "cyp_word_with_records"(uint64_t word, uint32_t count, uint32_t size) noexcept
-    uint32_t next_generation "cyp_next_generation"(uint32_t generation) noexcept
-
-
 # The layout, generated from the headers by tools/generate.py.
 cdef extern from "cyproducer/shm/layout.h" nogil:
 
@@ -550,6 +536,18 @@ cdef extern from "cyproducer/shm/entry.h" nogil:
 
 
 cdef extern from "cyproducer/shm/slot.h" nogil:
+    uint64_t word_make "cyp_word_make"(
+        uint32_t state, uint64_t flags, uint32_t generation, uint32_t count, uint32_t size
+    ) noexcept
+    uint32_t word_state "cyp_word_state"(uint64_t word) noexcept
+    uint32_t word_generation "cyp_word_generation"(uint64_t word) noexcept
+    uint32_t word_count "cyp_word_count"(uint64_t word) noexcept
+    uint32_t word_bytes "cyp_word_bytes"(uint64_t word) noexcept
+    bint word_continues "cyp_word_continues"(uint64_t word) noexcept
+    uint64_t word_with_state "cyp_word_with_state"(uint64_t word, uint32_t state) noexcept
+    uint64_t word_with_records "cyp_word_with_records"(uint64_t word, uint32_t count, uint32_t size) noexcept
+    uint32_t next_generation "cyp_next_generation"(uint32_t generation) noexcept
+
     bint slot_open "cyp_slot_open"(cyp_slot_row *row, uint32_t generation, uint64_t opened) noexcept
     void slot_hint "cyp_slot_hint"(cyp_slot_row *row, uint32_t count, int64_t max_timestamp, bint raised) noexcept
     bint slot_commit "cyp_slot_commit"(cyp_slot_row *row, uint64_t seen, uint64_t desired) noexcept
@@ -582,7 +580,7 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     bint sent_is "cyp_sent_is"(const uint32_t *sent, uint32_t generation) noexcept
 
 
-cdef extern from "cyproducer/shm/ring.h" nogil:
+cdef extern from "cyproducer/shm/rings.h" nogil:
     uint64_t submit_entry "cyp_submit_entry"(uint32_t kind, uint32_t slot, uint32_t generation) noexcept
     uint32_t submit_kind "cyp_submit_kind"(uint64_t entry) noexcept
     uint32_t submit_generation "cyp_submit_generation"(uint64_t entry) noexcept
@@ -609,8 +607,6 @@ cdef extern from "cyproducer/shm/ring.h" nogil:
     void extent_free "cyp_extent_free"(cyp_extent *row) noexcept
     void extent_take "cyp_extent_take"(const cyp_extent *row, cyp_extent *extent) noexcept
 
-
-cdef extern from "cyproducer/shm/wake.h" nogil:
     ctypedef struct cyp_signalled:
         uint64_t sleep
         uint32_t idle

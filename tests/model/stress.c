@@ -12,9 +12,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "cyproducer/shm/ring.h"
+#include "cyproducer/shm/rings.h"
 #include "cyproducer/shm/slot.h"
-#include "cyproducer/shm/wake.h"
 
 enum { SLOTS = 8, OUTCOMES = 16, HINTS = 32, CELLS = 16 };
 

@@ -1,6 +1,6 @@
 """Checks a model of the shared-memory protocol: every order of steps of owner and sender, each killed anywhere.
 
-The checked code is that of ``cyproducer/shm/{slot,ring,wake,entry}.h`` itself. An explorer takes every access of shared
+The checked code is that of ``cyproducer/shm/{slot,rings,entry}.h`` itself. An explorer takes every access of shared
 memory as a step (machine.h describes its memory model: the view machine of C11's release/acquire and sequentially
 consistent fences, which includes x86's store buffers). The operations around it (owner.c, sender.c) repeat the call
 sequences of ``producer/`` and ``sender/`` by hand.
@@ -58,32 +58,32 @@ STATES_MOST = 6_000_000
 # A history that must find the change: (header, text, changed text, history, what is reported).
 MUTANTS = {
     "no fence before looking whether the sender sleeps": (
-        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fences in cyp_sender_sleeps and cyp_front_end_idles */", "",
+        "rings.h", "cyp_fence_seq_cst(); /* pairs with the fences in cyp_sender_sleeps and cyp_front_end_idles */", "",
         "wake-one", "waits for ever",
     ),
     "no fence before the sender sleeps": (
-        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_sender_needs_wake */", "",
+        "rings.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_sender_needs_wake */", "",
         "wake-one", "waits for ever",
     ),
     "no fence before a front-end is idle": (
-        "wake.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_sender_needs_wake */", "",
+        "rings.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_sender_needs_wake */", "",
         "idle", "waits for ever",
     ),
     "no fence before looking whether a front-end is idle": (
-        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fences in cyp_sender_sleeps and cyp_front_end_idles */", "",
+        "rings.h", "cyp_fence_seq_cst(); /* pairs with the fences in cyp_sender_sleeps and cyp_front_end_idles */", "",
         "idle", "waits for ever",
     ),
     "no fence before a waiter sleeps": (
-        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_needs_wake */", "",
+        "rings.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_needs_wake */", "",
         "wake-one", "waits for ever",
     ),
     "the tail of the submission ring is not released": (
-        "ring.h", "cyp_store_release_u64(tail, position + 1); /* pairs with cyp_submit_tail",
+        "rings.h", "cyp_store_release_u64(tail, position + 1); /* pairs with cyp_submit_tail",
         "cyp_store_relaxed_u64(tail, position + 1); /* pairs with cyp_submit_tail",
         "seal", "data race: .* submit_ring",
     ),
     "the tail of the outcome ring is not released": (
-        "ring.h", "cyp_store_release_u64(tail, position);", "cyp_store_relaxed_u64(tail, position);",
+        "rings.h", "cyp_store_release_u64(tail, position);", "cyp_store_relaxed_u64(tail, position);",
         "seal", "data race: .* outcome",
     ),
     "a word is looked at without acquiring it": (
@@ -156,7 +156,7 @@ TOPIC_MUTANTS = {
         "cyp_store_relaxed_u64(&row->leaders, (uint64_t)room << 32 | at);", "half a row",
     ),
     "no fence before looking who waits for metadata": (
-        "wake.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_sleeps */", "", "waits for ever",
+        "rings.h", "cyp_fence_seq_cst(); /* pairs with the fence in cyp_waiter_sleeps */", "", "waits for ever",
     ),
 }  # fmt: skip
 
@@ -197,15 +197,15 @@ NUMBER_ORDERS = ("CHECK_BEFORE_OPEN", "SEARCH_BEFORE_RETIRE")
 # The same for the results of parts.
 EXTENT_MUTANTS = {
     "the front-end's position is not acquired": (
-        "ring.h", "return cyp_load_acquire_u64(head); /* pairs with the release in OutcomeReader",
+        "rings.h", "return cyp_load_acquire_u64(head); /* pairs with the release in OutcomeReader",
         "return cyp_load_relaxed_u64(head); /* pairs with the release in OutcomeReader", "data race: .* extent",
     ),
     "the tail of the outcome ring is not released": (
-        "ring.h", "cyp_store_release_u64(tail, position);", "cyp_store_relaxed_u64(tail, position);",
+        "rings.h", "cyp_store_release_u64(tail, position);", "cyp_store_relaxed_u64(tail, position);",
         "data race: .* (outcome|extent)",
     ),
     "a row is FILLED before it has its result": (
-        "ring.h", "    CYP_SET(row->slot, filled->slot);\n",
+        "rings.h", "    CYP_SET(row->slot, filled->slot);\n",
         "    cyp_store_release_u32(&row->state, CYP_EXTENT_FILLED);\n    CYP_SET(row->slot, filled->slot);\n",
         "a record|no record|the rows of a batch",
     ),

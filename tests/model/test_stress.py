@@ -14,11 +14,11 @@ from compiling import changed_headers, compile_c
 TSAN = ("-O1", "-fsanitize=thread")
 MUTANTS = {
     "the tail of the submission ring is not released": (
-        "ring.h", "cyp_store_release_u64(tail, position + 1); /* pairs with cyp_submit_tail",
+        "rings.h", "cyp_store_release_u64(tail, position + 1); /* pairs with cyp_submit_tail",
         "cyp_store_relaxed_u64(tail, position + 1); /* pairs with cyp_submit_tail",
     ),
     "the tail of the outcome ring is not acquired": (
-        "ring.h", "return cyp_load_acquire_u64(tail) - head;", "return cyp_load_relaxed_u64(tail) - head;",
+        "rings.h", "return cyp_load_acquire_u64(tail) - head;", "return cyp_load_relaxed_u64(tail) - head;",
     ),
 }  # fmt: skip
 

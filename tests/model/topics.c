@@ -2,14 +2,14 @@
  *
  * The operations repeat the call sequences of shm/snapshot.pyx, sender/brokers/engine.py and
  * sender/engine/front_ends.pyx (sender), and of topics.pyx and waiting/ in producer/ (front-end). Every
- * access of shared memory is one of shm/snapshot.h and wake.h, compiled from those headers. The front-end wants the
+ * access of shared memory is one of shm/snapshot.h and rings.h, compiled from those headers. The front-end wants the
  * topic; the sender may be killed at any access, and its successor knows only what is in shared memory. */
 #define CYP_ATOMICS "yields.h"
 #define CYP_TOPIC_INDEX_ENTRIES 2u
 #define CYP_CHANGES_ENTRIES 2u
 
+#include "cyproducer/shm/rings.h"
 #include "cyproducer/shm/snapshot.h"
-#include "cyproducer/shm/wake.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * Their operations repeat the call sequences of producer/core/arena.pyx, append.pyx, session.pyx (owner.c) and of
  * sender/engine/intake.pyx, drain.pyx, wire.pyx, outcome.pyx, recovery.pyx (sender.c). Every access of shared memory in
- * them is one of cyproducer/shm/{slot,ring,wake,entry}.h, compiled from those headers. */
+ * them is one of cyproducer/shm/{slot,rings,entry}.h, compiled from those headers. */
 #ifndef MODEL_WORLD_H
 #define MODEL_WORLD_H
 
@@ -10,9 +10,8 @@
 #define CYP_SEAL_ATTEMPTS 8u
 
 #include "cyproducer/shm/entry.h"
-#include "cyproducer/shm/ring.h"
+#include "cyproducer/shm/rings.h"
 #include "cyproducer/shm/slot.h"
-#include "cyproducer/shm/wake.h"
 
 #ifndef SLOTS
 #define SLOTS 2

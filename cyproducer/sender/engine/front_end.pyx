@@ -7,7 +7,7 @@
 #
 #  - Active front-ends are in a list: the loop looks at their submission rings in every iteration. A front-end that has
 #    submitted nothing for a while becomes idle. Its next submission writes the sender's eventfd (cyp_front_end_idles in
-#    wake.h).
+#    rings.h).
 #  - Front-ends with a deadline (linger time or delivery timeout) are in a heap. A key is never later than the
 #    front-end's next deadline. A key is corrected only when it reaches the top of the heap, so a batch that is done
 #    before its deadline costs nothing here.
