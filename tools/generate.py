@@ -1,6 +1,6 @@
 """Writes the declarations for native code that are stated elsewhere: run it after a change of what they are made from.
 
-- the layout of shared memory in cyproducer/shm/protocol.pxd, from the C headers
+- the layout of shared memory and the functions on it in cyproducer/shm/protocol.pxd, from the C headers
 - Kafka's error codes in cyproducer/protocol/error_codes.pxd, from cyproducer/error_table.py
 - the reasons of events in cyproducer/sender/engine/reasons.pyx, from cyproducer/sender/engine/events.py
 - the phases in cyproducer/sender/engine/transaction_state.py, from cyproducer/shm/transaction.h
@@ -9,26 +9,70 @@
 """
 
 import argparse
+import keyword
 import os
 import re
 import shlex
 import subprocess
 import sys
 import sysconfig
+import textwrap
 from enum import IntEnum
 from importlib import util
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADERS = ("sizes.h", "sensors.h", "transaction.h", "layout.h")
-BEGIN, END = "# The layout, generated from the headers by tools/generate.py.\n", "# The end of the layout.\n"
+#: The headers of which all constants, structs and functions are declared: a declaration that no module uses costs
+#: nothing. The last header of a row includes the others of that row.
+HEADERS = (
+    ("sizes.h", "sensors.h", "transaction.h", "layout.h"),
+    ("atomics.h",),
+    ("linux.h",),
+    ("geometry.h",),
+    ("entry.h",),
+    ("slot.h",),
+    ("rings.h",),
+    ("snapshot.h",),
+    ("metrics.h",),
+)
+#: What Cython calls a struct or a function. All other functions have their C name without ``cyp_``, and all other
+#: structs have their C name.
+NAMES = {
+    "cyp_load_acquire_u64": "load_acquire",
+    "cyp_load_relaxed_u64": "load_relaxed",
+    "cyp_store_release_u64": "store_release",
+    "cyp_store_relaxed_u64": "store_relaxed",
+    "cyp_load_acquire_u32": "load_acquire32",
+    "cyp_load_relaxed_u32": "load_relaxed32",
+    "cyp_store_release_u32": "store_release32",
+    "cyp_store_relaxed_u32": "store_relaxed32",
+    "cyp_load_relaxed_u8": "load_relaxed8",
+    "cyp_store_relaxed_u8": "store_relaxed8",
+    "cyp_cas_u64": "cas",
+    # What region.pyx calls keeps the prefix: `fcntl` and `madvise` are names of Python and of the C library.
+    "cyp_memfd_create": "cyp_memfd_create",
+    "cyp_fcntl": "cyp_fcntl",
+    "cyp_madvise": "cyp_madvise",
+    "cyp_is_hugetlb": "cyp_is_hugetlb",
+    "cyp_front_end_geometry": "FrontEndGeometry",
+    "cyp_snapshot_geometry": "SnapshotGeometry",
+    "cyp_state_geometry": "StateGeometry",
+    "cyp_front_end_sizes": "front_end_geometry",
+    "cyp_snapshot_sizes": "snapshot_geometry",
+    "cyp_state_sizes": "state_geometry",
+}
+BEGIN = "# The rest of this file is generated from the headers by tools/generate.py.\n"
+WIDTH = 120
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 MACRO = re.compile(r"^#define (CYP_[A-Z0-9_]+) +\S", re.MULTILINE)
 BLOCK = re.compile(
     r"typedef struct \{(?P<fields>.*?)^\} (?P<name>\w+);|^enum \w+ \{(?P<values>.*?)\};", re.DOTALL | re.MULTILINE
 )
 FIELD = re.compile(r"(?P<type>\w+) (?P<name>\w+)(?P<sizes>(?:\[[^\]]*\])*);")
+FUNCTION = re.compile(
+    r"^static inline (?P<result>[\w ]+[ *])(?P<name>cyp_\w+)\((?P<arguments>[\w *,\n]*)\) \{", re.MULTILINE
+)
 #: What the compiler says of a macro, and how Cython declares it: the members of an enum can be sizes of arrays.
 KINDS = {
     "int": "enum",
@@ -52,12 +96,13 @@ def kinds_of(macros: list[str]) -> dict[str, str]:
     """Ask the C compiler for the types of macros, and return {macro: a key of KINDS}; others are left out."""
     words = ", ".join(f'{kind}: "{kind}"' for kind in KINDS)
     lines = "\n".join(f'puts("{name} " _Generic(({name}), {words}, default: ""));' for name in macros)
-    text = f'#include <stdio.h>\n#include "cyproducer/shm/layout.h"\nint main(void) {{\n{lines}\nreturn 0;\n}}\n'
+    included = "\n".join(f'#include "cyproducer/shm/{header}"' for *_, header in HEADERS)
+    text = f"#include <stdio.h>\n{included}\nint main(void) {{\n{lines}\nreturn 0;\n}}\n"
     text = re.sub(r'puts\("(\w+) " (_Generic.*)\);', r'printf("\1 %s\\n", \2);', text)
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     program = ROOT / "build" / "kinds"
     program.parent.mkdir(exist_ok=True)
-    command = [*compiler, "-std=gnu11", "-w", f"-I{ROOT}", "-x", "c", "-", "-o", str(program)]
+    command = [*compiler, "-std=gnu11", "-D_GNU_SOURCE", "-w", f"-I{ROOT}", "-x", "c", "-", "-o", str(program)]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"the headers cannot be compiled:\n{done.stderr}")
@@ -68,24 +113,55 @@ def kinds_of(macros: list[str]) -> dict[str, str]:
     return {name: kind for name, _, kind in (row.partition(" ") for row in rows) if kind in KINDS}
 
 
+def cython_name(name: str) -> str:
+    """Return what Cython calls a function, with the C name if that is another one."""
+    short = NAMES.get(name, name.removeprefix("cyp_"))
+    return short if short == name else f'{short} "{name}"'
+
+
+def cython_type(text: str) -> str:
+    """Return a C type, or an argument with its type, as Cython writes it. Keywords of Python get an underscore."""
+    words = re.sub(r"\bbool\b", "bint", " ".join(text.split()))
+    words = re.sub(r"\w+", lambda found: NAMES.get(found[0], found[0]), words)
+    return words + "_" if keyword.iskeyword(re.split(r"[ *]", words)[-1]) else words
+
+
 def declared_struct(name: str, fields: str) -> str:
     """Return the declaration of a struct for Cython. An array counts as a pointer to its first element."""
-    lines = [f"    ctypedef struct {name}:"]
+    lines = [f"    ctypedef struct {cython_name(name) if name in NAMES else name}:"]
     for found in FIELD.finditer(re.sub(r"alignas\(\w+\) ", "", fields)):
         if not found["name"].startswith("reserved"):
             lines.append(f"        {found['type']} {'*' if found['sizes'] else ''}{found['name']}")
     return "\n".join(lines)
 
 
-def layout() -> str:
-    """Return what protocol.pxd says of the layout."""
-    texts = [COMMENT.sub("", (ROOT / "cyproducer" / "shm" / name).read_text()) for name in HEADERS]
+def declared_function(result: str, name: str, arguments: str) -> str:
+    """Return the declaration of a function for Cython. `result` ends with a space or an asterisk."""
+    kind = cython_type(result)
+    given = [] if arguments == "void" else [cython_type(each) for each in arguments.split(",")]
+    first = f"    {kind}{'' if kind.endswith('*') else ' '}{cython_name(name)}("
+    whole = f"{first}{', '.join(given)}) noexcept"
+    if len(whole) <= WIDTH:
+        return whole
+    words = ", ".join(each.replace(" ", "\0") for each in given)  # so that a line ends behind an argument
+    indent = " " * 8
+    lines = textwrap.fill(words, WIDTH, initial_indent=indent, subsequent_indent=indent).replace("\0", " ")
+    return f"{first}\n{lines}\n    ) noexcept"
+
+
+def declared_functions(text: str) -> str:
+    """Return the declarations of all functions of a header without comments."""
+    found = [declared_function(each["result"], each["name"], each["arguments"]) for each in FUNCTION.finditer(text)]
+    assert len(found) == len(re.findall(r"\binline\b", text)), "a function has a form that FUNCTION does not know"
+    return "\n".join(found)
+
+
+def declared_header(header: str, texts: list[str], kinds: dict[str, str]) -> str:
+    """Return the declarations of a header. `texts`: of the header and of those that it includes, without comments."""
     macros = [name for text in texts for name in MACRO.findall(text)]
-    kinds = kinds_of(macros)
-    parts = ['cdef extern from "cyproducer/shm/layout.h" nogil:']
-    parts.append("\n".join(f"    {KINDS[kinds[name]]} {name}" for name in macros if kinds.get(name, "int") != "int"))
+    parts = ["\n".join(f"    {KINDS[kinds[name]]} {name}" for name in macros if kinds.get(name, "int") != "int")]
     numbers = [name for name in macros if kinds.get(name) == "int"]
-    parts.append("    enum:\n" + "\n".join(f"        {name}" for name in numbers))
+    parts.append("\n".join(["    enum:", *(f"        {name}" for name in numbers)]) if numbers else "")
     for text in texts:
         for found in BLOCK.finditer(text):
             if found["name"]:
@@ -93,14 +169,18 @@ def layout() -> str:
             else:
                 names = re.findall(r"^\s+(CYP_\w+)", found["values"], re.MULTILINE)
                 parts.append("    enum:\n" + "\n".join(f"        {name}" for name in names))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts += [declared_functions(text) for text in texts]
+    return f'cdef extern from "cyproducer/shm/{header}" nogil:\n' + "\n\n".join(part for part in parts if part) + "\n"
 
 
 def protocol() -> str:
-    text = (ROOT / "cyproducer/shm/protocol.pxd").read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{layout()}\n\n{END}{after}"
+    """Return protocol.pxd with the declarations of all headers after what is written by hand."""
+    shm = ROOT / "cyproducer" / "shm"
+    texts = [[COMMENT.sub("", (shm / name).read_text()) for name in names] for names in HEADERS]
+    kinds = kinds_of([name for of_header in texts for text in of_header for name in MACRO.findall(text)])
+    blocks = [declared_header(names[-1], of_header, kinds) for names, of_header in zip(HEADERS, texts, strict=True)]
+    before, _, _ = (shm / "protocol.pxd").read_text().partition(BEGIN)
+    return before + BEGIN + "\n\n".join(blocks)
 
 
 def error_codes() -> str:

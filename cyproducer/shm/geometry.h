@@ -2,6 +2,7 @@
 #ifndef CYP_GEOMETRY_H
 #define CYP_GEOMETRY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "layout.h"
@@ -46,10 +47,10 @@ static inline uint64_t cyp_page_align(uint64_t size) {
     return (size + CYP_PAGE_BYTES - 1) & ~((uint64_t)CYP_PAGE_BYTES - 1);
 }
 
-/* Fill `out` for an arena with `buffer_memory` bytes of chunks. Return 0 if that is not a valid size. */
-static inline int cyp_front_end_sizes(uint64_t buffer_memory, cyp_front_end_geometry *out) {
+/* Fill `out` for an arena with `buffer_memory` bytes of chunks. Return false if that is not a valid size. */
+static inline bool cyp_front_end_sizes(uint64_t buffer_memory, cyp_front_end_geometry *out) {
     if (buffer_memory < CYP_ARENA_BYTES_MIN || buffer_memory > CYP_ARENA_BYTES_MAX || buffer_memory % CYP_BLOCK_BYTES)
-        return 0;
+        return false;
     out->slot_count = (uint32_t)(buffer_memory / CYP_UNIT_BYTES);
     out->outcome_entries = 1;
     while (out->outcome_entries < 2 * (uint64_t)out->slot_count)
@@ -64,7 +65,7 @@ static inline int cyp_front_end_sizes(uint64_t buffer_memory, cyp_front_end_geom
     out->extents_offset = out->outcome_ring_offset + cyp_page_align(out->outcome_entries * sizeof(cyp_outcome));
     out->metrics_offset = out->extents_offset + cyp_page_align(CYP_EXTENTS_MAX * sizeof(cyp_extent));
     out->outcomes_bytes = out->metrics_offset + cyp_page_align(sizeof(cyp_share_metrics));
-    return 1;
+    return true;
 }
 
 static inline void cyp_snapshot_sizes(cyp_snapshot_geometry *out) {

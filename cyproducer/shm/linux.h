@@ -72,7 +72,7 @@ static inline void cyp_drop_memory(int fd, uint64_t at, uint64_t bytes) {
 
 /* Return whether the file has huge pages. Huge pages may be missing or taken away again; a process that reads them is
  * then killed. */
-static inline int cyp_is_hugetlb(int fd) {
+static inline bool cyp_is_hugetlb(int fd) {
     struct statfs status;
     return fstatfs(fd, &status) == 0 && status.f_type == 0x958458f6;  /* HUGETLBFS_MAGIC */
 }
@@ -120,7 +120,7 @@ static inline void cyp_wake_clear(int fd) {
 
 /* Return whether a descriptor number still refers to the same file: the program may have closed the descriptor and
  * opened another file with the same number. */
-static inline int cyp_same_file(int fd, uint64_t device, uint64_t inode) {
+static inline bool cyp_same_file(int fd, uint64_t device, uint64_t inode) {
     struct stat found;
     return fstat(fd, &found) == 0 && (uint64_t)found.st_dev == device && (uint64_t)found.st_ino == inode;
 }

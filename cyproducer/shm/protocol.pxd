@@ -6,41 +6,6 @@ The headers say what each function does, and which store pairs with which load.
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 
-cdef extern from "cyproducer/shm/atomics.h" nogil:
-    uint64_t load_acquire "cyp_load_acquire_u64"(const uint64_t *word) noexcept
-    uint64_t load_relaxed "cyp_load_relaxed_u64"(const uint64_t *word) noexcept
-    void store_release "cyp_store_release_u64"(uint64_t *word, uint64_t value) noexcept
-    void store_relaxed "cyp_store_relaxed_u64"(uint64_t *word, uint64_t value) noexcept
-    uint32_t load_acquire32 "cyp_load_acquire_u32"(const uint32_t *word) noexcept
-    uint32_t load_relaxed32 "cyp_load_relaxed_u32"(const uint32_t *word) noexcept
-    void store_release32 "cyp_store_release_u32"(uint32_t *word, uint32_t value) noexcept
-    void store_relaxed32 "cyp_store_relaxed_u32"(uint32_t *word, uint32_t value) noexcept
-    uint8_t load_relaxed8 "cyp_load_relaxed_u8"(const uint8_t *at) noexcept
-    void store_relaxed8 "cyp_store_relaxed_u8"(uint8_t *at, uint8_t value) noexcept
-    int32_t load_relaxed_i32 "cyp_load_relaxed_i32"(const int32_t *word) noexcept
-    void store_relaxed_i32 "cyp_store_relaxed_i32"(int32_t *word, int32_t value) noexcept
-    bint cas "cyp_cas_u64"(uint64_t *word, uint64_t expected, uint64_t desired) noexcept
-    void fence_seq_cst "cyp_fence_seq_cst"() noexcept
-
-
-cdef extern from "cyproducer/shm/linux.h" nogil:
-    uint64_t monotonic_ns "cyp_monotonic_ns"() noexcept
-    int64_t realtime_coarse_ms "cyp_realtime_coarse_ms"() noexcept
-    void eventfd_signal "cyp_eventfd_signal"(int fd) noexcept
-    void eventfd_clear "cyp_eventfd_clear"(int fd) noexcept
-    void wake_signal "cyp_wake_signal"(int fd) noexcept
-    void wake_clear "cyp_wake_clear"(int fd) noexcept
-    bint same_file "cyp_same_file"(int fd, uint64_t device, uint64_t inode) noexcept
-
-
-cdef extern from "cyproducer/shm/linux.h" nogil:
-    void *pages_new "cyp_pages_new"(size_t size) noexcept
-    void pages_free "cyp_pages_free"(void *at, size_t size) noexcept
-    bint next_data "cyp_next_data"(int fd, uint64_t at, uint64_t end, uint64_t *start, uint64_t *to) noexcept
-    bint has_memory "cyp_has_memory"(int fd, uint64_t at, uint64_t size) noexcept
-    void drop_memory "cyp_drop_memory"(int fd, uint64_t at, uint64_t size) noexcept
-
-
 # `if CYPRODUCER_DEBUG:` costs nothing in a release build.
 cdef extern from *:
     """
@@ -68,9 +33,8 @@ cdef extern from "cyproducer/shm/crashpoint.h" nogil:
     void CRASHPOINT "CYP_CRASHPOINT"(const char *name) noexcept
 
 
-# The layout, generated from the headers by tools/generate.py.
+# The rest of this file is generated from the headers by tools/generate.py.
 cdef extern from "cyproducer/shm/layout.h" nogil:
-
     const uint32_t CYP_PAGE_BYTES
     const uint32_t CYP_SAMPLES_MAX
     const uint64_t CYP_SAMPLE_WINDOW_NS
@@ -484,7 +448,44 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         uint32_t breadcrumb_slot
 
 
-# The end of the layout.
+cdef extern from "cyproducer/shm/atomics.h" nogil:
+    uint64_t load_acquire "cyp_load_acquire_u64"(const uint64_t *word) noexcept
+    uint64_t load_relaxed "cyp_load_relaxed_u64"(const uint64_t *word) noexcept
+    void store_release "cyp_store_release_u64"(uint64_t *word, uint64_t value) noexcept
+    void store_relaxed "cyp_store_relaxed_u64"(uint64_t *word, uint64_t value) noexcept
+    uint32_t load_acquire32 "cyp_load_acquire_u32"(const uint32_t *word) noexcept
+    uint32_t load_relaxed32 "cyp_load_relaxed_u32"(const uint32_t *word) noexcept
+    void store_release32 "cyp_store_release_u32"(uint32_t *word, uint32_t value) noexcept
+    void store_relaxed32 "cyp_store_relaxed_u32"(uint32_t *word, uint32_t value) noexcept
+    uint8_t load_relaxed8 "cyp_load_relaxed_u8"(const uint8_t *at) noexcept
+    void store_relaxed8 "cyp_store_relaxed_u8"(uint8_t *at, uint8_t value) noexcept
+    int64_t load_acquire_i64 "cyp_load_acquire_i64"(const int64_t *word) noexcept
+    void store_release_i64 "cyp_store_release_i64"(int64_t *word, int64_t value) noexcept
+    int32_t load_relaxed_i32 "cyp_load_relaxed_i32"(const int32_t *word) noexcept
+    void store_relaxed_i32 "cyp_store_relaxed_i32"(int32_t *word, int32_t value) noexcept
+    bint cas "cyp_cas_u64"(uint64_t *word, uint64_t expected, uint64_t desired) noexcept
+    void fence_seq_cst "cyp_fence_seq_cst"() noexcept
+
+
+cdef extern from "cyproducer/shm/linux.h" nogil:
+    int cyp_memfd_create(const char *name, unsigned int flags) noexcept
+    int cyp_fcntl(int fd, int command, int argument) noexcept
+    int cyp_madvise(void *at, size_t size, int advice) noexcept
+    void *pages_new "cyp_pages_new"(size_t bytes) noexcept
+    void pages_free "cyp_pages_free"(void *at, size_t bytes) noexcept
+    bint next_data "cyp_next_data"(int fd, uint64_t at, uint64_t end, uint64_t *from_, uint64_t *to) noexcept
+    bint has_memory "cyp_has_memory"(int fd, uint64_t at, uint64_t bytes) noexcept
+    void drop_memory "cyp_drop_memory"(int fd, uint64_t at, uint64_t bytes) noexcept
+    bint cyp_is_hugetlb(int fd) noexcept
+    uint64_t monotonic_ns "cyp_monotonic_ns"() noexcept
+    int64_t realtime_coarse_ms "cyp_realtime_coarse_ms"() noexcept
+    void eventfd_signal "cyp_eventfd_signal"(int fd) noexcept
+    void eventfd_clear "cyp_eventfd_clear"(int fd) noexcept
+    void wake_signal "cyp_wake_signal"(int fd) noexcept
+    void wake_clear "cyp_wake_clear"(int fd) noexcept
+    bint same_file "cyp_same_file"(int fd, uint64_t device, uint64_t inode) noexcept
+
+
 cdef extern from "cyproducer/shm/geometry.h" nogil:
     ctypedef struct FrontEndGeometry "cyp_front_end_geometry":
         uint32_t slot_count
@@ -536,6 +537,8 @@ cdef extern from "cyproducer/shm/entry.h" nogil:
 
 
 cdef extern from "cyproducer/shm/slot.h" nogil:
+    const uint32_t CYP_SEAL_ATTEMPTS
+
     uint64_t word_make "cyp_word_make"(
         uint32_t state, uint64_t flags, uint32_t generation, uint32_t count, uint32_t size
     ) noexcept
@@ -547,19 +550,17 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     uint64_t word_with_state "cyp_word_with_state"(uint64_t word, uint32_t state) noexcept
     uint64_t word_with_records "cyp_word_with_records"(uint64_t word, uint32_t count, uint32_t size) noexcept
     uint32_t next_generation "cyp_next_generation"(uint32_t generation) noexcept
-
     bint slot_open "cyp_slot_open"(cyp_slot_row *row, uint32_t generation, uint64_t opened) noexcept
     void slot_hint "cyp_slot_hint"(cyp_slot_row *row, uint32_t count, int64_t max_timestamp, bint raised) noexcept
     bint slot_commit "cyp_slot_commit"(cyp_slot_row *row, uint64_t seen, uint64_t desired) noexcept
     bint slot_roll "cyp_slot_roll"(cyp_slot_row *row, uint64_t seen, uint32_t next) noexcept
     bint slot_close "cyp_slot_close"(cyp_slot_row *row, uint64_t seen) noexcept
-    void slot_free "cyp_slot_free"(cyp_slot_row *row, uint32_t next_generation) noexcept
     void slot_packed "cyp_slot_packed"(
-        cyp_slot_row *row, uint64_t open_seq, uint32_t raw_bytes, uint32_t size, uint32_t next
+        cyp_slot_row *row, uint64_t open_seq, uint32_t raw_bytes, uint32_t bytes, uint32_t next
     ) noexcept
     void slot_offer "cyp_slot_offer"(cyp_slot_row *last, uint32_t packed) noexcept
+    void slot_free "cyp_slot_free"(cyp_slot_row *row, uint32_t next_generation) noexcept
     uint64_t slot_take_back "cyp_slot_take_back"(cyp_slot_row *row) noexcept
-
     uint64_t slot_peek "cyp_slot_peek"(const cyp_slot_row *row) noexcept
     uint32_t slot_topic "cyp_slot_topic"(const cyp_slot_row *row) noexcept
     uint64_t slot_glance "cyp_slot_glance"(const cyp_slot_row *row) noexcept
@@ -571,16 +572,18 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     bint slot_hinted "cyp_slot_hinted"(const cyp_slot_row *row, uint64_t word, int64_t *max_timestamp) noexcept
     void slot_done "cyp_slot_done"(cyp_slot_row *row, uint32_t generation) noexcept
     uint64_t slot_revoke "cyp_slot_revoke"(cyp_slot_row *row) noexcept
-
     void control_end "cyp_control_end"(uint32_t *control, uint32_t why) noexcept
     bint may_commit "cyp_may_commit"(const uint32_t *control) noexcept
     bint may_open "cyp_may_open"(const uint32_t *control) noexcept
-
     void sent_mark "cyp_sent_mark"(uint32_t *sent, uint32_t generation) noexcept
     bint sent_is "cyp_sent_is"(const uint32_t *sent, uint32_t generation) noexcept
 
 
 cdef extern from "cyproducer/shm/rings.h" nogil:
+    ctypedef struct cyp_signalled:
+        uint64_t sleep
+        uint32_t idle
+
     uint64_t submit_entry "cyp_submit_entry"(uint32_t kind, uint32_t slot, uint32_t generation) noexcept
     uint32_t submit_kind "cyp_submit_kind"(uint64_t entry) noexcept
     uint32_t submit_generation "cyp_submit_generation"(uint64_t entry) noexcept
@@ -590,65 +593,65 @@ cdef extern from "cyproducer/shm/rings.h" nogil:
     ) noexcept
     uint64_t submit_tail "cyp_submit_tail"(const uint64_t *tail) noexcept
     uint64_t submit_take "cyp_submit_take"(const uint64_t *ring, uint64_t mask, uint64_t position) noexcept
-
     void outcome_put "cyp_outcome_put"(
         cyp_outcome *ring, uint64_t mask, uint64_t position, const cyp_outcome *outcome
     ) noexcept
+    uint64_t outcomes_taken "cyp_outcomes_taken"(const uint64_t *head) noexcept
+    void extent_fill "cyp_extent_fill"(cyp_extent *row, const cyp_extent *filled) noexcept
+    void extent_lengthen "cyp_extent_lengthen"(cyp_extent *row, uint32_t count) noexcept
+    void extent_free "cyp_extent_free"(cyp_extent *row) noexcept
+    void extent_take "cyp_extent_take"(const cyp_extent *row, cyp_extent *extent) noexcept
     void outcome_publish "cyp_outcome_publish"(uint64_t *tail, uint64_t position) noexcept
     uint64_t outcome_available "cyp_outcome_available"(const uint64_t *tail, uint64_t head) noexcept
     void outcome_take "cyp_outcome_take"(
         const cyp_outcome *ring, uint64_t mask, uint64_t position, cyp_outcome *outcome
     ) noexcept
     bint outcome_is_current "cyp_outcome_is_current"(const cyp_outcome *outcome, uint32_t generation) noexcept
-
-    uint64_t outcomes_taken "cyp_outcomes_taken"(const uint64_t *head) noexcept
-    void extent_fill "cyp_extent_fill"(cyp_extent *row, const cyp_extent *filled) noexcept
-    void extent_lengthen "cyp_extent_lengthen"(cyp_extent *row, uint32_t count) noexcept
-    void extent_free "cyp_extent_free"(cyp_extent *row) noexcept
-    void extent_take "cyp_extent_take"(const cyp_extent *row, cyp_extent *extent) noexcept
-
-    ctypedef struct cyp_signalled:
-        uint64_t sleep
-        uint32_t idle
-
     bint sender_needs_wake "cyp_sender_needs_wake"(
         const cyp_snapshot_header *snapshot, const uint32_t *idle, uint64_t deadline_ns, cyp_signalled *signalled
     ) noexcept
-    void front_end_idles "cyp_front_end_idles"(uint32_t *idle) noexcept
-    void front_end_acts "cyp_front_end_acts"(uint32_t *idle) noexcept
     bint sender_asleep "cyp_sender_asleep"(const cyp_snapshot_header *snapshot) noexcept
     void sender_sleeps "cyp_sender_sleeps"(cyp_snapshot_header *snapshot, uint64_t next_wake_ns) noexcept
     void sender_wakes "cyp_sender_wakes"(cyp_snapshot_header *snapshot) noexcept
+    void front_end_idles "cyp_front_end_idles"(uint32_t *idle) noexcept
+    void front_end_acts "cyp_front_end_acts"(uint32_t *idle) noexcept
     void waiter_sleeps "cyp_waiter_sleeps"(uint32_t *sleeping, uint32_t epoch) noexcept
     void waiter_wakes "cyp_waiter_wakes"(uint32_t *sleeping, uint32_t epoch) noexcept
     bint waiter_needs_wake "cyp_waiter_needs_wake"(const uint32_t *sleeping, uint32_t *signalled) noexcept
 
 
 cdef extern from "cyproducer/shm/snapshot.h" nogil:
-    const uint8_t CYP_SHARE_NONE
-    const uint8_t CYP_SHARE_AVOID
-    const uint8_t CYP_SHARE_FULL
+    const uint32_t CYP_SHARE_NONE
+    const uint32_t CYP_SHARE_AVOID
+    const uint32_t CYP_SHARE_FULL
     const uint32_t CYP_CHANGE_ALL
     const uint32_t CYP_CHANGE_LOST
+    const uint32_t CYP_TOPIC_GENERATION_MASK
+    const uint32_t CYP_INDEX_MASK
+
+    enum:
+        CYP_TOPIC_NUMBER_BITS
+
     uint64_t topic_word "cyp_topic_word"(int16_t error, uint32_t partitions) noexcept
     uint32_t topic_partitions "cyp_topic_partitions"(uint64_t word) noexcept
     int16_t topic_error "cyp_topic_error"(uint64_t word) noexcept
-    uint64_t topic_hash "cyp_topic_hash"(const char *name, uint32_t bytes) noexcept
-    uint32_t topic_find "cyp_topic_find"(
-        const uint64_t *index, const cyp_topic_row *rows, const char *name, uint32_t bytes, uint32_t *place,
-        uint32_t *generation
-    ) noexcept
     uint32_t topic_id "cyp_topic_id"(uint32_t number, uint32_t generation) noexcept
     uint32_t topic_id_number "cyp_topic_id_number"(uint32_t id) noexcept
     bint topic_id_is_valid "cyp_topic_id_is_valid"(uint32_t id, uint32_t first, uint32_t generation) noexcept
     bint topic_is_valid "cyp_topic_is_valid"(const cyp_topic_row *row, uint32_t generation) noexcept
     void topic_retire "cyp_topic_retire"(cyp_topic_row *row) noexcept
     void topic_keep "cyp_topic_keep"(cyp_topic_row *row) noexcept
+    uint64_t name_word "cyp_name_word"(const char *name, uint32_t bytes, uint32_t at) noexcept
     void topic_name "cyp_topic_name"(cyp_topic_row *row, const char *name, uint32_t bytes) noexcept
     uint32_t topic_named "cyp_topic_named"(const cyp_topic_row *row, const char *name, uint32_t bytes) noexcept
+    uint64_t topic_hash "cyp_topic_hash"(const char *name, uint32_t bytes) noexcept
+    uint32_t topic_find "cyp_topic_find"(
+        const uint64_t *index, const cyp_topic_row *rows, const char *name, uint32_t bytes, uint32_t *place,
+        uint32_t *generation
+    ) noexcept
+    void topic_enter "cyp_topic_enter"(uint64_t *index, uint32_t place, uint32_t number, uint64_t hash) noexcept
     uint32_t topic_place "cyp_topic_place"(const uint64_t *index, uint32_t number, uint64_t hash) noexcept
     void topic_leave "cyp_topic_leave"(uint64_t *index, uint32_t place) noexcept
-    void topic_enter "cyp_topic_enter"(uint64_t *index, uint32_t place, uint32_t number, uint64_t hash) noexcept
     void topic_store "cyp_topic_store"(cyp_topic_row *row, uint64_t word) noexcept
     uint64_t topic_load "cyp_topic_load"(const cyp_topic_row *row) noexcept
     uint64_t topic_leaders "cyp_topic_leaders"(const cyp_topic_row *row) noexcept
@@ -659,6 +662,11 @@ cdef extern from "cyproducer/shm/snapshot.h" nogil:
 
 
 cdef extern from "cyproducer/shm/metrics.h" nogil:
+    const uint32_t CYP_RATE_WINDOW_MIN_NS
+
+    enum:
+        CYP_READ_ATTEMPTS
+
     ctypedef struct cyp_reading:
         uint64_t total
         uint64_t count
@@ -667,10 +675,12 @@ cdef extern from "cyproducer/shm/metrics.h" nogil:
         uint64_t max
         uint64_t elapsed_ns
 
+    void sample_begin "cyp_sample_begin"(cyp_sample *sample, uint64_t now) noexcept
     void sensor_record "cyp_sensor_record"(
         cyp_sensor *sensor, const cyp_windows *windows, uint64_t value, uint64_t now
     ) noexcept
     void sensor_add_totals "cyp_sensor_add_totals"(cyp_sensor *sensor, const cyp_sensor *other) noexcept
+    bint sample_read "cyp_sample_read"(const cyp_sample *sample, cyp_sample *copy) noexcept
     void sensor_read "cyp_sensor_read"(
         const cyp_sensor *sensor, uint64_t window_ns, uint64_t samples, uint64_t now, cyp_reading *out
     ) noexcept

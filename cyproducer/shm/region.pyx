@@ -13,10 +13,6 @@ cdef extern from "cyproducer/shm/linux.h" nogil:
         MADV_DONTDUMP
         MADV_DONTFORK
         MADV_WIPEONFORK
-    int cyp_memfd_create(const char *name, unsigned int flags)
-    int cyp_fcntl(int fd, int command, int argument)
-    int cyp_madvise(void *at, size_t size, int advice)
-    int cyp_is_hugetlb(int fd)
 
 
 cdef const uint64_t *_fork_page = NULL
