@@ -164,7 +164,7 @@ SENDING = (
     Mutant(
         "refresh-of-leaders",
         "an error that the leader has moved requests no metadata",
-        "        if is_stale_metadata(error):\n            core.loop.refresh_wanted = True\n        back_off(",
+        "        if is_stale_metadata(error):\n            want_refresh(core)\n        back_off(",
         "        back_off(",
         "P2",
         ("integration/engine/test_engine_error_table.py::test_what_a_code_means_for_a_batch",),

@@ -134,7 +134,7 @@ cdef class Connections:
 
         again     the connection had been authenticated before, and it has taken `took_ms` to do it again
         """
-        self._loop.core.loop.now = monotonic_ns()
+        update_clock(self._loop.core)
         count_authentication(self._loop.core, again, failed, took_ms * 1000000)
 
     # ---------------------------------------------------------------- the second connection, see slow_lanes.pyx
@@ -148,7 +148,7 @@ cdef class Connections:
     def note_asked(self, uint32_t index):
         """Return whether a broker is to be asked for ApiVersions by its slow connection (EVENT_LATE), and note it."""
         cdef Node *broker = self._node(index).broker
-        self._loop.core.loop.now = monotonic_ns()
+        update_clock(self._loop.core)
         return broker != NULL and may_ask(self._loop.core, broker)
 
     def note_answered(self, uint32_t index):
@@ -156,5 +156,5 @@ cdef class Connections:
         cdef Node *broker = self._node(index).broker
         if broker != NULL:
             with nogil:
-                self._loop.core.loop.now = monotonic_ns()
+                update_clock(self._loop.core)
                 confirm_late(self._loop.core, broker)

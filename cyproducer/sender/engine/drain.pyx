@@ -19,12 +19,6 @@ does not take a full batch that its front-end is compressing.
 # Keeps the rings of a node up to date: they hold the lanes and queues that have something to send.
 
 
-cdef inline void schedule_timer(Core *core, uint64_t at_ns) noexcept nogil:
-    """Make sure that the loop does not sleep beyond `at_ns`."""
-    if at_ns < core.loop.next_timer_ns:
-        core.loop.next_timer_ns = at_ns
-
-
 cdef inline Node *first_connection(Node *node) noexcept nogil:
     """Return the node with the first connection to the node's broker. NULL stays NULL."""
     return node.broker if node != NULL and node.broker != NULL else node
@@ -543,11 +537,8 @@ cdef inline uint64_t backoff_ns(Core *core, uint32_t attempts) noexcept nogil:
         wait *= 2
         attempts -= 1
     wait = min(wait, core.retry_backoff_max_ns)
-    core.loop.random ^= core.loop.random << 13
-    core.loop.random ^= core.loop.random >> 7
-    core.loop.random ^= core.loop.random << 17
     spread = wait // 5
-    return min(wait - spread + core.loop.random % (2 * spread + 1), core.retry_backoff_max_ns)
+    return min(wait - spread + draw_random(core) % (2 * spread + 1), core.retry_backoff_max_ns)
 
 
 cdef inline void back_off(Core *core, WireBatch *wire) noexcept nogil:

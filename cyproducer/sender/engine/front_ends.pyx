@@ -52,7 +52,7 @@ cdef class FrontEnds:
         self.core.leaders = self.snapshot.leaders
         self.core.metrics = <cyp_sender_metrics *>(self.snapshot.region.base + self.snapshot.geometry.metrics_offset)
         begin_sender_metrics(self.core.metrics)
-        self.core.loop.now = monotonic_ns()
+        update_clock(&self.core)
         self.core.epoll_fd = epoll_new()
         if self.core.epoll_fd < 0:
             raise OSError("epoll_create1 failed: check the limit of open files (ulimit -n)")
@@ -185,7 +185,7 @@ cdef class FrontEnds:
         cdef FrontEnd *front_end = self._find(attach_id)
         if front_end == NULL or front_end.front_ends.detached:
             return
-        self.core.loop.now = monotonic_ns()
+        update_clock(&self.core)
         activate(&self.core, front_end)
         control_end(&front_end.outcomes_header.control, CYP_CONTROL_DETACHED)
         CRASHPOINT(b"reclaim.told")
@@ -223,7 +223,7 @@ cdef class FrontEnds:
         if front_end == NULL or front_end.front_ends.detached or front_end.front_ends.released:
             return
         front_end.front_ends.released = True
-        self.core.loop.now = monotonic_ns()
+        update_clock(&self.core)
         activate(&self.core, front_end)
         control_end(&front_end.outcomes_header.control, CYP_CONTROL_RELEASED)
         CRASHPOINT(b"release.stored")

@@ -810,7 +810,7 @@ cdef bint _parse_state(Core *core, Node *node, Lane *lane, Cursor *cursor) noexc
     lane.idempotence.state = STATE_KNOWN
     if is_retriable(error):
         if is_stale_metadata(error):
-            core.loop.refresh_wanted = True
+            want_refresh(core)
         lane.idempotence.state = STATE_NOT_ASKED
         lane.idempotence.states_refused += 1
         lane.drain.retry_at_ns = core.loop.now + backoff_ns(core, lane.idempotence.states_refused)

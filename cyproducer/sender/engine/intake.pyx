@@ -268,7 +268,7 @@ cdef ClientBatch *admit(
     if core.topics.table[topic].loop.not_refreshed \
             or (queue.intake.lane.drain.leader == NULL and queue.intake.lane.intake.queues.first == NULL):
         core.topics.table[topic].loop.not_refreshed = False
-        core.loop.refresh_wanted = True
+        want_refresh(core)
     _enqueue(queue, batch)
     _linger_append(core, front_end, batch)
     if front_end.transaction != NULL and current_copy(front_end.transaction).failed:

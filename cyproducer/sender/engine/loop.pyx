@@ -12,6 +12,30 @@ cdef enum:
     RETRY_MIN_NS = 10000000     # also with retry_backoff_ms=0: a broker that refuses at once would use a whole core
 
 
+cdef inline void update_clock(Core *core) noexcept nogil:
+    """Set the time of the loop, which is used until the next call."""
+    core.loop.now = monotonic_ns()
+
+
+cdef inline void schedule_timer(Core *core, uint64_t at_ns) noexcept nogil:
+    """Make sure that the loop does not sleep beyond `at_ns`."""
+    if at_ns < core.loop.next_timer_ns:
+        core.loop.next_timer_ns = at_ns
+
+
+cdef inline void want_refresh(Core *core) noexcept nogil:
+    """Request a metadata refresh, which Python makes after this loop iteration."""
+    core.loop.refresh_wanted = True
+
+
+cdef inline uint64_t draw_random(Core *core) noexcept nogil:
+    """Return a pseudo-random number (xorshift64), which is good enough to draw a partition or a pause."""
+    core.loop.random ^= core.loop.random << 13
+    core.loop.random ^= core.loop.random >> 7
+    core.loop.random ^= core.loop.random << 17
+    return core.loop.random
+
+
 # In the order of the enumerators.
 cdef tuple CONNECTION_STATES = tuple(connection_state.ConnectionState)
 
@@ -182,7 +206,7 @@ cdef class Loop:
 
     def note_throttle(self, int32_t throttle_ms):
         """Count the throttle time of a response, whether or not the client must wait for it."""
-        self.core.loop.now = monotonic_ns()
+        update_clock(self.core)
         count_throttle(self.core, throttle_ms)
 
     def note_auth(self, bint failed):
@@ -255,7 +279,7 @@ cdef class Loop:
 
     def close_node(self, uint32_t index):
         """Close the connection. Requests in flight are sent again."""
-        self.core.loop.now = monotonic_ns()
+        update_clock(self.core)
         close_connection(self.core, self.core.connection.nodes[index], CLOSE_BY_US)
 
     def next_correlation_id(self, uint32_t index):
@@ -281,7 +305,7 @@ cdef class Loop:
         request.produce.iov[0].iov_len = len(frame)
         request.produce.iov_count = 1
         request.produce.total = len(frame)
-        self.core.loop.now = monotonic_ns()
+        update_clock(self.core)
         enqueue(self.core, node, request)
         flush_out(self.core, node)
 
@@ -306,7 +330,7 @@ cdef class Loop:
     def refuse_producer_id(self, int32_t error):
         """Answer EVENT_PRODUCER_ID with Kafka's error code: batches that wait for the producer id fail with it."""
         with nogil:
-            self.core.loop.now = monotonic_ns()
+            update_clock(self.core)
             refuse_producer_id(self.core, error)
 
     # ---------------------------------------------------------------- running
@@ -345,7 +369,7 @@ cdef class Loop:
         cdef bint watched = False
         cdef uint64_t wait, began
         with nogil:
-            core.loop.now = monotonic_ns()
+            update_clock(core)
             core.loop.next_timer_ns = deadline_ns
             core.totals.turns += 1
             core.compression.packing_ns = 0
@@ -382,7 +406,7 @@ cdef class Loop:
             # awake: not 0, so the tick must change
             store_relaxed(&core.state_header.pending, core.intake.live_batches + 1)
             sender_wakes(core.snapshot)
-            core.loop.now = monotonic_ns()
+            update_clock(core)
             count_select(core, core.loop.now - began)
             for index in range(<uint32_t>found):
                 kind = ready[index].tag >> TAG_SHIFT

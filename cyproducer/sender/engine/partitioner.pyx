@@ -25,14 +25,6 @@ cdef enum:
     SHARES_PARTITIONS = 1024        # about how many partitions are handled each time
 
 
-cdef inline uint64_t _random(Core *core) noexcept nogil:
-    """Return a pseudo-random number (xorshift64), which is good enough to draw a partition."""
-    core.loop.random ^= core.loop.random << 13
-    core.loop.random ^= core.loop.random >> 7
-    core.loop.random ^= core.loop.random << 17
-    return core.loop.random
-
-
 # Which partitions of a topic may be drawn, and how likely each of them is.
 ctypedef struct Draw:
     uint32_t longest                # length of the longest queue of a partition whose leader answers
@@ -61,9 +53,9 @@ cdef void choose_sticky(Core *core, Topic *topic) noexcept nogil:
         return
     for number in range(<uint32_t>topic.topics.partition_count):
         total += _weight(core, topic.topics.partitions[number], &draw)
-    topic.partitioner.sticky = <int32_t>(_random(core) % <uint64_t>topic.topics.partition_count)
+    topic.partitioner.sticky = <int32_t>(draw_random(core) % <uint64_t>topic.topics.partition_count)
     if total:
-        drawn = _random(core) % total
+        drawn = draw_random(core) % total
         for number in range(<uint32_t>topic.topics.partition_count):
             weight = _weight(core, topic.topics.partitions[number], &draw)
             if drawn < weight:

@@ -649,7 +649,7 @@ cdef void _handle_result(
         _handle_corrupt(core, wire, verdict)
     elif is_retriable(error):
         if is_stale_metadata(error):
-            core.loop.refresh_wanted = True
+            want_refresh(core)
         back_off(core, wire)
         retry(core, wire, error, wire.acks < 0 and is_appended_maybe(error), verdict)
     elif is_sequence_error(wire, error):

@@ -228,7 +228,7 @@ cdef object restore_work(Core *core):
         free(ranked)
         free(owners.front_ends)
         raise MemoryError
-    core.loop.now = monotonic_ns()
+    update_clock(core)
     try:
         _list_owners(core, &owners)
         _resolve_fragments(core)
@@ -440,7 +440,7 @@ cdef WireBatch *_restore_wire(Core *core, uint32_t index) noexcept nogil:
     core.front_end.acks_seen |= <uint8_t>(1 << (entry.acks + 1))
     if wire.lane.topic.loop.not_refreshed:
         flag_use(core, wire.lane.topic)
-        core.loop.refresh_wanted = True
+        want_refresh(core)
     return wire
 
 

@@ -112,7 +112,7 @@ cdef class TransactionTable:
         cdef bint is_all
         if front_end == NULL:
             return False
-        self.core.loop.now = monotonic_ns()
+        update_clock(self.core)
         activate(self.core, front_end)
         is_all = read_submissions(self.core, front_end)
         untouch(self.core)
