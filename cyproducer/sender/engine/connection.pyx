@@ -177,6 +177,63 @@ cdef Node *new_node(Core *core, int32_t broker_id) noexcept nogil:
     return node
 
 
+cdef void begin_connection(Core *core, Node *node, int fd) noexcept nogil:
+    """Use `fd`, a connecting socket that epoll watches, for the connection of the node."""
+    node.connection.fd = fd
+    node.connection.state = CONNECTION_CONNECTING
+    count_connection(core, 1)
+    node.connection.wants_write = False
+    node.connection.active_ns = monotonic_ns()
+
+
+cdef int take_descriptor(Node *node) noexcept nogil:
+    """Return the descriptor of an established connection, which the node no longer has."""
+    cdef int fd = node.connection.fd
+    node.connection.fd = -1
+    return fd
+
+
+cdef void begin_handshake(Node *node, int fd, void *tls) noexcept nogil:
+    """Use TLS on the connection. `tls` is a TlsStream, of which the node has a reference, and `fd` its socket."""
+    node.connection.fd = fd
+    node.connection.tls = tls
+    node.connection.state = CONNECTION_HANDSHAKING
+
+
+cdef void end_handshake(Node *node) noexcept nogil:
+    """Let Python exchange ApiVersions after the TLS handshake."""
+    if node.connection.state == CONNECTION_HANDSHAKING:
+        node.connection.state = CONNECTION_NEGOTIATING
+
+
+cdef void allow_batches(Node *node) noexcept nogil:
+    """Send batches on a connection whose ApiVersions were exchanged."""
+    node.connection.state = CONNECTION_READY
+    note_opened(node)
+
+
+cdef void hold_batches(Node *node) noexcept nogil:
+    """Send no batches on the connection until they are allowed again."""
+    if node.connection.state == CONNECTION_READY:
+        node.connection.state = CONNECTION_NEGOTIATING
+
+
+cdef void await_writable(Core *core, Node *node, bint writable) noexcept nogil:
+    """Let epoll report when the socket is readable, or also when it is `writable`."""
+    if node.connection.wants_write != writable:
+        node.connection.wants_write = writable
+        epoll_update(core.epoll_fd, node.connection.fd, node.epoll_tag, EPOLLIN | EPOLLOUT if writable else EPOLLIN)
+
+
+cdef inline void clear_progress(Request *request) noexcept nogil:
+    """Note of a new request that nothing of it was written."""
+    request.connection.finished = False
+    request.connection.started = False
+    request.connection.silent = False
+    request.connection.iov_at = 0
+    request.connection.sent_ns = 0
+
+
 cdef void enqueue(Core *core, Node *node, Request *request) noexcept nogil:
     """Append a request to the node's output; flush_out writes it."""
     window_enter(node, request, core.loop.now)
@@ -224,9 +281,7 @@ cdef void flush_out(Core *core, Node *node) noexcept nogil:
                 node.connection.out_tail = NULL
             _written(core, node, request)
             request = node.connection.out_head
-    if blocked != node.connection.wants_write:
-        node.connection.wants_write = blocked
-        epoll_update(core.epoll_fd, node.connection.fd, node.epoll_tag, EPOLLIN | EPOLLOUT if blocked else EPOLLIN)
+    await_writable(core, node, blocked)
 
 
 cdef inline ssize_t _write(Node *node, const iovec *pieces, int count, int32_t *reason) noexcept nogil:
@@ -465,7 +520,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
     if node.connection.state == CONNECTION_CLOSED:
         return
     node.connection.state = CONNECTION_CLOSED
-    node.drain.work_reported = False
+    report_work_again(node)
     if node.connection.tls != NULL:
         tls_end(node.connection.tls)  # closes the socket
         node.connection.tls = NULL
@@ -535,11 +590,16 @@ cdef void _check_silence(Core *core, Node *node) noexcept nogil:
     if request == NULL:
         return
     if core.loop.now < silent_at(node):
-        request.connection.silent = False  # the broker may have begun to throttle since it was reported
+        report_silence_again(request)  # the broker may have begun to throttle since it was reported
         schedule_timer(core, silent_at(node))
     elif not request.connection.silent:
         request.connection.silent = True
         push_event(core, EVENT_SILENT, node.index, 0, 0)
+
+
+cdef inline void report_silence_again(Request *request) noexcept nogil:
+    """Report it with EVENT_SILENT once more if the broker does not answer the request."""
+    request.connection.silent = False
 
 
 cdef void _check_lateness(Core *core, Node *node) noexcept nogil:

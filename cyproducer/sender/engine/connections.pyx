@@ -46,8 +46,7 @@ cdef class Connections:
         cdef Node *node = self._node(index)
         if node.connection.state != CONNECTION_NEGOTIATING or node.connection.tls != NULL:
             raise ValueError("the connection is not one that was just established")
-        fd, node.connection.fd = node.connection.fd, -1
-        return fd
+        return take_descriptor(node)
 
     def begin_handshake(self, uint32_t index, socket, wrap):
         """Use TLS on the connection whose descriptor was taken. Return its TlsStream, for whose arguments see there.
@@ -56,28 +55,23 @@ cdef class Connections:
         """
         cdef Node *node = self._node(index)
         cdef TlsStream stream = TlsStream(socket, wrap)
+        cdef int fd
         if node.connection.state != CONNECTION_NEGOTIATING or node.connection.tls != NULL or node.connection.fd >= 0:
             raise ValueError("the descriptor of the connection was not taken")
-        node.connection.fd = stream.socket.fileno()
-        node.connection.tls = hold(stream)
-        node.connection.state = CONNECTION_HANDSHAKING
+        fd = stream.socket.fileno()
+        begin_handshake(node, fd, hold(stream))
         return stream
 
     def await_handshake(self, uint32_t index, bint writable):
         """Wait until the socket is readable, or also `writable`. EVENT_HANDSHAKE follows."""
         cdef Node *node = self._node(index)
-        if node.connection.state == CONNECTION_HANDSHAKING and node.connection.wants_write != writable:
-            node.connection.wants_write = writable
-            epoll_update(
-                self._loop.core.epoll_fd, node.connection.fd, node.epoll_tag,
-                EPOLLIN | EPOLLOUT if writable else EPOLLIN
-            )
+        if node.connection.state == CONNECTION_HANDSHAKING:
+            await_writable(self._loop.core, node, writable)
 
     def end_handshake(self, uint32_t index):
         """Use the connection for requests: the handshake is complete."""
         self.await_handshake(index, False)
-        if self._node(index).connection.state == CONNECTION_HANDSHAKING:
-            self._node(index).connection.state = CONNECTION_NEGOTIATING
+        end_handshake(self._node(index))
 
     def ready(self, uint32_t index, int16_t produce_version, bint describes_producers=False):
         """Allow batches after ApiVersions were exchanged. `describes_producers`: the broker has DescribeProducers."""
@@ -86,8 +80,7 @@ cdef class Connections:
             node.connections.produce_version = produce_version
             node.connections.describes_producers = describes_producers
             node.connections.error_bytes = 0
-            node.connection.state = CONNECTION_READY
-            note_opened(node)
+            allow_batches(node)
 
     def note_error(self, uint32_t index, bytes text):
         """Set why the broker cannot be used, in UTF-8, until ready() is called. Batches that expire tell it."""
@@ -125,9 +118,7 @@ cdef class Connections:
 
     def hold_batches(self, uint32_t index):
         """Send no batches to the broker until ready() is called again. Requests in flight keep waiting for answers."""
-        cdef Node *node = self._node(index)
-        if node.connection.state == CONNECTION_READY:
-            node.connection.state = CONNECTION_NEGOTIATING
+        hold_batches(self._node(index))
 
     def count_authentication(self, bint failed, bint again=False, uint64_t took_ms=0):
         """Count that a broker has, or has not, authenticated a connection, for the metrics.

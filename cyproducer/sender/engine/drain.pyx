@@ -30,25 +30,6 @@ cdef inline Request *oldest_request(const Node *node) noexcept nogil:
     return request if request != NULL and request.connection.sent_ns else NULL
 
 
-cdef inline void forget_doubt(Lane *lane) noexcept nogil:
-    """Take the lane out of the list of doubted lanes that it is in. After the last one, the trials begin anew."""
-    cdef Node *broker = lane.slow_lanes.doubted_at
-    cdef Lane **link
-    if broker == NULL:
-        return
-    link = &broker.slow_lanes.doubted
-    while link[0] != lane:
-        link = &link[0].slow_lanes.next_doubted
-    link[0] = lane.slow_lanes.next_doubted
-    lane.slow_lanes.doubted_at = NULL
-    lane.slow_lanes.doubt = DOUBT_NONE
-    if broker.slow_lanes.doubted == NULL:
-        broker.slow_lanes.trials_end_ns = 0
-        broker.slow_lanes.late_trials = 0
-        broker.slow_lanes.prompt_trials = 0
-        broker.slow_lanes.latency.alarmed = False
-
-
 cdef inline int64_t lane_producer_id(Core *core, Lane *lane) noexcept nogil:
     if lane.transaction != NULL:
         return current_copy(lane.transaction).producer_id
@@ -617,6 +598,11 @@ cdef bint _drain(Core *core, Node *node) noexcept nogil:
     return request != NULL
 
 
+cdef inline void report_work_again(Node *node) noexcept nogil:
+    """Let the next iteration report work for a closed connection with EVENT_WORK again."""
+    node.drain.work_reported = False
+
+
 cdef bint _drain_batches(Core *core, Node *node, uint8_t doubt) noexcept nogil:
     """Make the next Produce request for the node, on a slow connection of lanes with this doubt. Return True if so."""
     cdef int16_t acks
@@ -687,10 +673,7 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
     request.drain.exclusive = node.drain.exclusive_in_flight = exclusive
     for index in range(draft.count):
         wire = draft.wires[index]
-        wire.wire.state = WIRE_IN_FLIGHT
-        wire.wire.request = request
-        wire.lane.wire.in_flight += 1
-        wire.lane.wire.waiting -= 1
+        put_in_flight(wire, request)
         relist(wire.lane)
         count_drained(core, wire)
     count_produce(core, draft.wires, draft.count)

@@ -8,6 +8,23 @@
 # A successor of the sender finds the next sequence by it, and whether the epoch must be raised (idempotence.pyx).
 
 
+cdef void clear_identity(Lane *lane) noexcept nogil:
+    """Note of a new lane that it has no producer id."""
+    lane.idempotence.producer_id = -1
+    lane.idempotence.producer_epoch = -1
+    lane.idempotence.known_end_offset = -1
+    lane.idempotence.lost_id = -1
+
+
+cdef void restore_identity(Lane *lane) noexcept nogil:
+    """Restore the producer id and the next sequence of a lane as the predecessor has stored them."""
+    cdef cyp_identity *identity = &lane.row.identity[lane.row.current]
+    lane.idempotence.producer_id = identity.producer_id
+    lane.idempotence.producer_epoch = identity.producer_epoch
+    lane.idempotence.next_sequence = identity.acked_end
+    lane.idempotence.bumping = identity.bumping != 0
+
+
 cdef void begin_epoch(Lane *lane, int64_t producer_id, int16_t epoch) noexcept nogil:
     """Start the lane at sequence 0 under another producer id or epoch. No batch of the old one is unsure."""
     cdef uint32_t spare = lane.row.current ^ 1
@@ -618,6 +635,45 @@ cdef void want_producer_id(Core *core, Lane *lane) noexcept nogil:
     push_event(core, EVENT_PRODUCER_ID, 0, 0, 0)
 
 
+cdef void set_producer_id(Core *core, int64_t producer_id, int16_t epoch) noexcept nogil:
+    """Set the producer id that was requested: that of the ordinary lanes, or else of the isolation lanes."""
+    if core.idempotence.wants_isolation_id and not core.idempotence.wants_producer_id:
+        core.idempotence.isolation_producer_id = producer_id
+        core.idempotence.isolation_producer_epoch = epoch
+        core.idempotence.wants_isolation_id = False
+        return
+    core.idempotence.producer_id = producer_id
+    core.idempotence.producer_epoch = epoch
+    core.idempotence.wants_producer_id = False
+    CRASHPOINT(b"attach.identity-came")
+    # -1 in between: a successor never sees the epoch of one producer id with another producer id
+    store_release(<uint64_t *>&core.state_header.producer_id, <uint64_t>-1)
+    core.state_header.producer_epoch = epoch
+    store_release(<uint64_t *>&core.state_header.producer_id, <uint64_t>producer_id)
+    if core.idempotence.wants_isolation_id:
+        push_event(core, EVENT_PRODUCER_ID, 0, 0, 0)  # one answer is for one kind of lane
+
+
+cdef void clear_producer_ids(Core *core) noexcept nogil:
+    """Note that there is no producer id yet."""
+    core.idempotence.producer_id = -1
+    core.idempotence.producer_epoch = -1
+    core.idempotence.isolation_producer_id = -1
+    core.idempotence.isolation_producer_epoch = -1
+
+
+cdef void raise_epochs(Core *core, int32_t ordinary, int32_t isolation) noexcept nogil:
+    """Make the next epochs of the producer ids higher than these, for the ordinary and for the isolation lanes."""
+    if isolation >= core.idempotence.isolation_producer_epoch:
+        core.idempotence.isolation_producer_epoch = <int16_t>(isolation + 1)  # a successor gets another producer id
+    if ordinary >= core.state_header.producer_epoch:
+        # A release follows before a row is free.
+        core.state_header.producer_epoch = <int16_t>(ordinary + 1)
+        CRASHPOINT(b"topics.epoch-raised")
+        if core.idempotence.producer_id == core.state_header.producer_id:
+            core.idempotence.producer_epoch = core.state_header.producer_epoch
+
+
 cdef void refuse_producer_id(Core *core, int32_t error) noexcept nogil:
     """Fail the batches without a sequence in the lanes that requested a producer id, with `error` of the broker.
 
@@ -737,12 +793,8 @@ cdef Request *states_request(Core *core, Node *node) noexcept nogil:
         at = put32(at, <uint32_t>lane.number)
         at = put_uvarint(at, 0)
     at = put_uvarint(at, 0)
-    request.produce.bytes_length = <uint32_t>(at - request.produce.bytes)
+    set_length(request, <uint32_t>(at - request.produce.bytes))
     put32(request.produce.bytes, request.produce.bytes_length - 4)
-    request.produce.iov[0].iov_base = request.produce.bytes
-    request.produce.iov[0].iov_len = request.produce.bytes_length
-    request.produce.iov_count = 1
-    request.produce.total = request.produce.bytes_length
     return request
 
 

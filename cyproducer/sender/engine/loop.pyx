@@ -178,11 +178,7 @@ cdef class Loop:
         if error:
             os.close(fd)
             raise OSError(error, os.strerror(error))
-        node.connection.fd = fd
-        node.connection.state = CONNECTION_CONNECTING
-        count_connection(self.core, 1)
-        node.connection.wants_write = False
-        node.connection.active_ns = monotonic_ns()
+        begin_connection(self.core, node, fd)
 
     def connection_state(self, uint32_t index):
         """Return (ConnectionState, requests in flight)."""
@@ -228,7 +224,7 @@ cdef class Loop:
         cdef Node *node = self.core.connection.nodes[index]
         if node.drain.ready_count or node.drain.lingering.length:
             return True
-        node.drain.work_reported = False
+        report_work_again(node)
         return False
 
     def idle_ms(self, uint32_t index):
@@ -264,13 +260,11 @@ cdef class Loop:
 
     def take_used_topics(self):
         """Return the names of topics with batches queued or sent since the last call, or that still have batches."""
-        cdef Topic *topic = self.core.topics.used_topics
+        cdef Topic *topic = take_used(self.core)
         cdef Topic *following
         names = []
-        self.core.topics.used_topics = NULL
         while topic != NULL:
             following = topic.topics.next_used
-            topic.topics.used = False
             if has_batches(topic):
                 flag_use(self.core, topic)
             names.append(topic.name[:topic.name_bytes].decode())
@@ -293,39 +287,16 @@ cdef class Loop:
         cdef Request *request
         if node.connection.state != CONNECTION_NEGOTIATING and node.connection.state != CONNECTION_READY:
             raise ConnectionError("cannot send a request: the broker is not connected")
-        request = new_request(self.core, <uint32_t>len(frame), 1, 0)
+        request = control_request(self.core, <const uint8_t *>frame, <uint32_t>len(frame), correlation_id)
         if request == NULL:
             raise MemoryError
-        memcpy(request.produce.bytes, <const uint8_t *>frame, len(frame))
-        request.kind = REQUEST_CONTROL
-        request.acks = 1
-        request.correlation_id = correlation_id
-        request.produce.bytes_length = <uint32_t>len(frame)
-        request.produce.iov[0].iov_base = request.produce.bytes
-        request.produce.iov[0].iov_len = len(frame)
-        request.produce.iov_count = 1
-        request.produce.total = len(frame)
         update_clock(self.core)
         enqueue(self.core, node, request)
         flush_out(self.core, node)
 
     def set_producer_id(self, int64_t producer_id, int16_t epoch):
         """Answer EVENT_PRODUCER_ID: set the producer id of the ordinary lanes, or else of the isolation lanes."""
-        if self.core.idempotence.wants_isolation_id and not self.core.idempotence.wants_producer_id:
-            self.core.idempotence.isolation_producer_id = producer_id
-            self.core.idempotence.isolation_producer_epoch = epoch
-            self.core.idempotence.wants_isolation_id = False
-            return
-        self.core.idempotence.producer_id = producer_id
-        self.core.idempotence.producer_epoch = epoch
-        self.core.idempotence.wants_producer_id = False
-        CRASHPOINT(b"attach.identity-came")
-        # -1 in between: a successor never sees the epoch of one producer id with another producer id
-        store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>-1)
-        self.core.state_header.producer_epoch = epoch
-        store_release(<uint64_t *>&self.core.state_header.producer_id, <uint64_t>producer_id)
-        if self.core.idempotence.wants_isolation_id:
-            push_event(self.core, EVENT_PRODUCER_ID, 0, 0, 0)  # one answer is for one kind of lane
+        set_producer_id(self.core, producer_id, epoch)
 
     def refuse_producer_id(self, int32_t error):
         """Answer EVENT_PRODUCER_ID with Kafka's error code: batches that wait for the producer id fail with it."""
@@ -443,12 +414,7 @@ cdef class Loop:
                 if self.core.transactions.table[index].has_news:
                     self.core.transactions.table[index].has_news = False
                     found.append(events.TransactionChanged(index))
-        self.core.outcome.event_count = 0
-        free(self.core.outcome.events)
-        self.core.outcome.events = NULL
-        self.core.outcome.event_capacity = 0
-        if self.core.outcome.events_lost:
-            self.core.outcome.events_lost = False
+        if clear_events(self.core):
             found += self._lost_events(found)
         return found
 
@@ -466,10 +432,10 @@ cdef class Loop:
         if self.core.idempotence.wants_producer_id or self.core.idempotence.wants_isolation_id:
             lost.append(events.ProducerIdWanted())
         for index in range(self.core.connection.node_count):
-            self.core.connection.nodes[index].drain.work_reported = False  # the next iteration reports it again
+            report_work_again(self.core.connection.nodes[index])
             request = oldest_request(self.core.connection.nodes[index])
             if request != NULL:
-                request.connection.silent = False  # this is reported again, too
+                report_silence_again(request)
         known = {event.attach_id for event in stored if type(event) is events.Violated}
         while front_end != NULL:
             if front_end.intake.violation and not front_end.front_ends.detached and front_end.attach_id not in known:
@@ -493,7 +459,7 @@ cdef class Loop:
                     ].decode()
                 )
             failures.append((failure.attach_id, topic, failure.error, failure.records))
-        self.core.outcome.failure_count = 0
+        clear_failures(self.core)
         return failures
 
     def totals(self):

@@ -42,6 +42,17 @@ cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_
     core.outcome.event_count += 1
 
 
+cdef bint clear_events(Core *core) noexcept nogil:
+    """Drop the events, which Python has taken. Return whether there was no memory for others."""
+    cdef bint lost = core.outcome.events_lost
+    core.outcome.event_count = 0
+    free(core.outcome.events)
+    core.outcome.events = NULL
+    core.outcome.event_capacity = 0
+    core.outcome.events_lost = False
+    return lost
+
+
 cdef void age_append(Core *core, FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
     """Insert the batch into its front-end's list of batches whose delivery timeout runs, by age: mostly at the end.
 
@@ -387,3 +398,8 @@ cdef void add_failure(Core *core, uint64_t attach_id, uint32_t topic, int32_t er
     failure.error = error
     failure.records = records
     core.outcome.failure_count += 1
+
+
+cdef void clear_failures(Core *core) noexcept nogil:
+    """Empty the table of failures, which Python has taken."""
+    core.outcome.failure_count = 0

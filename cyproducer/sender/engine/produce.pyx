@@ -195,17 +195,37 @@ cdef Request *new_request(
         recycle(core, request)
         return NULL
     request.produce.wires = <WireBatch **>grown
-    request.connection.finished = False
-    request.connection.started = False
+    clear_progress(request)
     request.slow_lanes.late = False
-    request.connection.silent = False
     request.drain.exclusive = False
     request.produce.bytes_length = 0
     request.produce.iov_count = 0
-    request.connection.iov_at = 0
     request.produce.wire_count = 0
     request.produce.total = 0
-    request.connection.sent_ns = 0
+    return request
+
+
+cdef void set_length(Request *request, uint32_t length) noexcept nogil:
+    """Let the request consist of the first `length` bytes of its buffer."""
+    request.produce.bytes_length = length
+    request.produce.iov[0].iov_base = request.produce.bytes
+    request.produce.iov[0].iov_len = length
+    request.produce.iov_count = 1
+    request.produce.total = length
+
+
+cdef Request *control_request(
+    Core *core, const uint8_t *frame, uint32_t length, int32_t correlation_id
+) noexcept nogil:
+    """Return a request that Python has encoded, with its frame's length; NULL without memory."""
+    cdef Request *request = new_request(core, length, 1, 0)
+    if request == NULL:
+        return NULL
+    memcpy(request.produce.bytes, frame, length)
+    request.kind = REQUEST_CONTROL
+    request.acks = 1
+    request.correlation_id = correlation_id
+    set_length(request, length)
     return request
 
 

@@ -347,6 +347,25 @@ cdef void _doubt_all(Core *core, Node *broker) noexcept nogil:
     broker.slow_lanes.doubts_changed = True
 
 
+cdef void forget_doubt(Lane *lane) noexcept nogil:
+    """Take the lane out of the list of doubted lanes that it is in. After the last one, the trials begin anew."""
+    cdef Node *broker = lane.slow_lanes.doubted_at
+    cdef Lane **link
+    if broker == NULL:
+        return
+    link = &broker.slow_lanes.doubted
+    while link[0] != lane:
+        link = &link[0].slow_lanes.next_doubted
+    link[0] = lane.slow_lanes.next_doubted
+    lane.slow_lanes.doubted_at = NULL
+    lane.slow_lanes.doubt = DOUBT_NONE
+    if broker.slow_lanes.doubted == NULL:
+        broker.slow_lanes.trials_end_ns = 0
+        broker.slow_lanes.late_trials = 0
+        broker.slow_lanes.prompt_trials = 0
+        broker.slow_lanes.latency.alarmed = False
+
+
 cdef void _judge_late(Core *core, Node *slow, Request *request) noexcept nogil:
     """Handle a late request of the slow connection. Late trials show which lane is slow."""
     cdef Node *broker = slow.broker

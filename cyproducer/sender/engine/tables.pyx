@@ -34,10 +34,7 @@ cdef object core_new(Core *core):
     core.wire.free_wire_count = CYP_ENTRIES_MAX
     core.wire.free_contributor_count = CYP_CONTRIBUTORS_MAX
     core.wire.free_body_count = CYP_BODIES_MAX
-    core.idempotence.producer_id = -1
-    core.idempotence.producer_epoch = -1
-    core.idempotence.isolation_producer_id = -1
-    core.idempotence.isolation_producer_epoch = -1
+    clear_producer_ids(core)
 
 
 cdef void core_state(Core *core, uint8_t *base, StateGeometry *geometry) noexcept:

@@ -120,14 +120,7 @@ cdef class TopicNumbers:
         if last != NULL:
             want_producer_id(core, last)
             return False
-        if isolation >= core.idempotence.isolation_producer_epoch:
-            core.idempotence.isolation_producer_epoch = <int16_t>(isolation + 1)  # a successor gets another producer id
-        if ordinary >= core.state_header.producer_epoch:
-            # A release follows before a row is free.
-            core.state_header.producer_epoch = <int16_t>(ordinary + 1)
-            CRASHPOINT(b"topics.epoch-raised")
-            if core.idempotence.producer_id == core.state_header.producer_id:
-                core.idempotence.producer_epoch = core.state_header.producer_epoch
+        raise_epochs(core, ordinary, isolation)
         return True
 
     cdef object _give_back(self, uint32_t number):

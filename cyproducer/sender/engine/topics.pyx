@@ -14,6 +14,17 @@ cdef inline void flag_use(Core *core, Topic *topic) noexcept nogil:
         core.topics.used_topics = topic
 
 
+cdef Topic *take_used(Core *core) noexcept nogil:
+    """Return the list of the topics that are used, and note that they are not."""
+    cdef Topic *first = core.topics.used_topics
+    cdef Topic *topic = first
+    core.topics.used_topics = NULL
+    while topic != NULL:
+        topic.topics.used = False
+        topic = topic.topics.next_used
+    return first
+
+
 cdef inline uint32_t rows_left(Core *core) noexcept nogil:
     """Return how many lanes can still be added."""
     return CYP_PARTITIONS_MAX - core.topics.lane_count + core.topics.free_row_count
@@ -323,11 +334,8 @@ cdef Lane *_new_lane(Core *core, Topic *topic, int32_t number, uint32_t index) n
     lane.index = index
     lane.topic = topic
     lane.number = number
-    lane.idempotence.producer_id = -1
-    lane.idempotence.producer_epoch = -1
-    lane.idempotence.known_end_offset = -1
     lane.topics.leader_epoch = -1
-    lane.idempotence.lost_id = -1
+    clear_identity(lane)
     lane.row = &core.partition_rows[index]
     core.topics.lanes[index] = lane
     return lane
@@ -402,7 +410,6 @@ cdef int _make_partitions(Topic *topic) except -1:
 cdef int _restore_lane(Core *core, uint32_t index) except -1:
     """Restore the lane in row `index`, an ordinary one before the other lanes of its partition."""
     cdef cyp_partition_row *row = &core.partition_rows[index]
-    cdef cyp_identity *identity = &row.identity[row.current]
     cdef Topic *topic = core.topics.table[row.topic]
     cdef Lane *lane
     cdef bint isolation = row.lane == CYP_LANE_ISOLATION, ordinary = row.lane == CYP_LANE_ORDINARY
@@ -421,8 +428,5 @@ cdef int _restore_lane(Core *core, uint32_t index) except -1:
             topic.topics.partitions[row.partition], lane,
             &core.transactions.table[row.lane >> CYP_LANE_TRANSACTION_SHIFT]
         )
-    lane.idempotence.producer_id = identity.producer_id
-    lane.idempotence.producer_epoch = identity.producer_epoch
-    lane.idempotence.next_sequence = identity.acked_end
-    lane.idempotence.bumping = identity.bumping != 0
+    restore_identity(lane)
     return 0

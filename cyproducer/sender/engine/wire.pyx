@@ -486,6 +486,14 @@ cdef void abort_batch(Core *core, WireBatch *wire) noexcept nogil:
     publish_resolved(core, wire, NULL)
 
 
+cdef inline void put_in_flight(WireBatch *wire, Request *request) noexcept nogil:
+    """Note that a waiting wire batch is in a request that will be written."""
+    wire.wire.state = WIRE_IN_FLIGHT
+    wire.wire.request = request
+    wire.lane.wire.in_flight += 1
+    wire.lane.wire.waiting -= 1
+
+
 cdef void wait(Core *core, WireBatch *wire) noexcept nogil:
     """Let an entry wait for its next attempt."""
     if wire.wire.state == WIRE_IN_FLIGHT:
