@@ -191,3 +191,9 @@ cdef object _compressor(int codec, int32_t level):
             _compressors[key] = None
             _log.error("batches of %s are sent uncompressed: install cramjam for the sender (%s)", _NAMES[codec], error)
     return _compressors[key]
+
+
+cdef inline void free_packed(WireBatch *wire) noexcept nogil:
+    """Free the private copy of the compressed records, if there is one."""
+    free(wire.compression.packed)
+    wire.compression.packed = NULL

@@ -432,6 +432,12 @@ cdef void discharge(WireBatch *wire) noexcept nogil:
         wire.drain.flow = NULL
 
 
+cdef inline void leave_reserve(Core *core, WireBatch *wire) noexcept nogil:
+    """Give the entry of a wire batch back to the reserve, if it was taken from there."""
+    core.drain.reserved_wire_count -= wire.drain.reserved
+    wire.drain.reserved = False
+
+
 cdef void _uncount(Usage *used, const WireBatch *wire) noexcept nogil:
     used.entries -= 1
     used.reserved -= wire.drain.reserved
@@ -520,6 +526,11 @@ cdef inline uint64_t backoff_ns(Core *core, uint32_t attempts) noexcept nogil:
     wait = min(wait, core.retry_backoff_max_ns)
     spread = wait // 5
     return min(wait - spread + draw_random(core) % (2 * spread + 1), core.retry_backoff_max_ns)
+
+
+cdef inline void postpone_lane(Core *core, Lane *lane, uint32_t attempts) noexcept nogil:
+    """Start the pause of the lane after `attempts` failed attempts, in place of a pause that is already set."""
+    lane.drain.retry_at_ns = core.loop.now + backoff_ns(core, attempts)
 
 
 cdef inline void back_off(Core *core, WireBatch *wire) noexcept nogil:

@@ -542,3 +542,9 @@ cdef class FrontEnds:
         self.core.wires = NULL
         self.snapshot.region.forget()
         self.state.forget()
+
+
+cdef void end_scan(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Take the first front-end off the list of those whose slot tables are scanned."""
+    core.front_ends.ending = front_end.front_ends.ending_next
+    front_end.front_ends.ending = False

@@ -47,10 +47,38 @@ cdef void begin_epoch(Lane *lane, int64_t producer_id, int16_t epoch) noexcept n
     CRASHPOINT(b"epoch.in-force")
 
 
+cdef bint _has_new_identity(Core *core, Lane *lane) noexcept nogil:
+    """Return whether the lane must begin with another producer id; for that of a transaction, or with another epoch."""
+    if lane.idempotence.producer_id != lane_producer_id(core, lane):
+        return True
+    return lane.transaction != NULL and lane.idempotence.producer_epoch != lane_producer_epoch(core, lane)
+
+
+cdef void give_sequence(Core *core, WireBatch *wire) noexcept nogil:
+    """Give a new wire batch the next sequence of its lane, which may begin with another producer id."""
+    cdef Lane *lane = wire.lane
+    cdef cyp_entry *entry = wire.entry
+    if not wire.idempotent:
+        entry.producer_id = -1
+        entry.producer_epoch = -1
+        entry.base_sequence = 0
+        return
+    if _has_new_identity(core, lane) and not any_idempotent(lane):
+        begin_epoch(lane, lane_producer_id(core, lane), lane_producer_epoch(core, lane))
+    entry.producer_id = lane.idempotence.producer_id
+    entry.producer_epoch = lane.idempotence.producer_epoch
+    entry.base_sequence = lane.idempotence.next_sequence
+    lane.idempotence.next_sequence += entry.count
+
+
 cdef void store_acked(Lane *lane, cyp_entry *entry) noexcept nogil:
-    """Raise acked_end to the entry's end. An entry with a smaller end may be acknowledged later and changes nothing."""
+    """Note that a broker has acknowledged the entry, and raise acked_end to its end.
+
+    An entry with a smaller end may be acknowledged later, and does not change acked_end.
+    """
     cdef cyp_identity *identity = &lane.row.identity[lane.row.current]
     cdef uint64_t end = entry.base_sequence + entry.count
+    lane.idempotence.acknowledged = True
     if entry.producer_id == identity.producer_id and entry.producer_epoch == identity.producer_epoch \
             and end > identity.acked_end:
         store_release(&identity.acked_end, end)
@@ -257,6 +285,25 @@ cdef bint _is_last(Lane *lane, WireBatch *wire) noexcept nogil:
         and identity.acked_end <= wire.entry.base_sequence
         and lane.idempotence.unasked_end <= wire.entry.base_sequence
     )
+
+
+cdef inline void restore_knowledge(WireBatch *wire) noexcept nogil:
+    """Set what is known of the earlier attempts, as the flags of the entry say. No offset is known."""
+    wire.idempotence.fragment = (wire.entry.flags & CYP_ENTRY_FRAGMENT) != 0
+    wire.idempotence.unsure = (wire.entry.flags & CYP_ENTRY_UNSURE) != 0
+    wire.idempotence.proven = wire.idempotence.unsure and (wire.entry.flags & CYP_ENTRY_PROVEN) != 0
+    wire.idempotence.proven_offset = -1
+
+
+cdef inline void set_unsure(WireBatch *wire) noexcept nogil:
+    """Note that the attempt which has ended may be in the log."""
+    wire.idempotence.unsure = True
+
+
+cdef inline void set_fragment(WireBatch *part, const WireBatch *wire) noexcept nogil:
+    """Note that `part` has records of `wire`, which it replaces: if that is unsure, so is the part."""
+    part.idempotence.unsure = wire.idempotence.unsure
+    part.idempotence.fragment = wire.idempotence.unsure
 
 
 cdef inline void _exclude(WireBatch *wire) noexcept nogil:
@@ -750,6 +797,11 @@ cdef bint may_send_again(Lane *lane) noexcept nogil:
     return False
 
 
+cdef inline void forget_state(Lane *lane) noexcept nogil:
+    """Let the leader be asked again before an unsure batch is sent."""
+    lane.idempotence.state = STATE_NOT_ASKED
+
+
 cdef void _ask_for(Node *leader, Lane *lane) noexcept nogil:
     """Add the lane to the leader's next DescribeProducers request. If that has no space, a later call tries again."""
     if leader.idempotence.asked == NULL:
@@ -865,7 +917,7 @@ cdef bint _parse_state(Core *core, Node *node, Lane *lane, Cursor *cursor) noexc
             want_refresh(core)
         lane.idempotence.state = STATE_NOT_ASKED
         lane.idempotence.states_refused += 1
-        lane.drain.retry_at_ns = core.loop.now + backoff_ns(core, lane.idempotence.states_refused)
+        postpone_lane(core, lane, lane.idempotence.states_refused)
         relist(lane)
         return True
     lane.idempotence.states_refused = 0

@@ -647,14 +647,27 @@ cdef bint scan_some(Core *core, FrontEnd *front_end, uint32_t most) noexcept nog
     return True
 
 
+cdef void forget_batch(Core *core, ClientBatch *batch) noexcept nogil:
+    """Note that a batch is released: its chunks are not held any longer, and its slots may have another batch."""
+    cdef FrontEnd *front_end = batch.front_end
+    cdef uint32_t slot = batch.slot
+    while batch.intake.chunks:
+        batch.intake.chunks -= 1
+        front_end.chunk_held[slot] = 0
+        slot = front_end.chunk_next[slot]
+    batch.intake.state = BATCH_NONE
+    front_end.intake.live -= 1
+    front_end.intake.bytes_live -= batch.intake.bytes
+    core.intake.live_batches -= 1
+
+
 cdef void scan_ending(Core *core) noexcept nogil:
     """Scan a part of the slot table of a front-end that has ended or is released, if there is one."""
     cdef FrontEnd *front_end = core.front_ends.ending
     if front_end == NULL:
         return
     if scan_some(core, front_end, SLOTS_PER_TURN):
-        core.front_ends.ending = front_end.front_ends.ending_next
-        front_end.front_ends.ending = False
+        end_scan(core, front_end)
         if front_end.front_ends.detached and front_end.intake.live == 0:
             end_front_end(core, front_end)
     untouch(core)

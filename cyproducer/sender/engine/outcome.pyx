@@ -243,16 +243,9 @@ cdef void release_batch(
     if row_is_written(front_end, slot):
         slot_done(&front_end.rows[slot], batch.generation)
     CRASHPOINT(b"complete.slot-done")
-    while batch.intake.chunks:
-        batch.intake.chunks -= 1
-        front_end.chunk_held[slot] = 0
-        slot = front_end.chunk_next[slot]
-    batch.intake.state = BATCH_NONE
+    forget_batch(core, batch)
     batch.wire.batch = NULL
     batch.parts.split = False
-    front_end.intake.live -= 1
-    front_end.intake.bytes_live -= batch.intake.bytes
-    core.intake.live_batches -= 1
     if front_end.front_ends.detached and front_end.intake.live == 0 and not front_end.front_ends.ending:
         end_front_end(core, front_end)
 

@@ -181,6 +181,24 @@ cdef void schedule_load(Core *core, Topic *topic) noexcept nogil:
     core.partitioner.shares_due_tail = topic
 
 
+cdef void unlist_shares(Core *core, Topic *topic) noexcept nogil:
+    """Remove the topic from the list of those whose shares must be published: a broker that is down keeps it there."""
+    cdef Topic *before = NULL
+    cdef Topic *listed = core.partitioner.shares_due
+    while listed != NULL and listed != topic:
+        before = listed
+        listed = listed.partitioner.next_shares_due
+    if listed == NULL:
+        return
+    if before == NULL:
+        core.partitioner.shares_due = topic.partitioner.next_shares_due
+    else:
+        before.partitioner.next_shares_due = topic.partitioner.next_shares_due
+    if core.partitioner.shares_due_tail == topic:
+        core.partitioner.shares_due_tail = before
+    topic.partitioner.shares_due = False
+
+
 cdef void publish_shares(Core *core) noexcept nogil:
     """Publish the shares of topics that changed. Note those again whose partitions do not all have the full share.
 

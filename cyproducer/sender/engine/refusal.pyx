@@ -295,8 +295,7 @@ cdef WireBatch *_prepare_wire(
     part.entry.producer_epoch = wire.entry.producer_epoch
     part.entry.base_sequence = wire.entry.base_sequence
     part.entry.cause = wire.entry.cause
-    part.idempotence.unsure = wire.idempotence.unsure
-    part.idempotence.fragment = wire.idempotence.unsure
+    set_fragment(part, wire)
     part.wire.retried = True
     if wire.idempotence.unsure:
         part.entry.flags = CYP_ENTRY_UNSURE | CYP_ENTRY_FRAGMENT
@@ -637,7 +636,7 @@ cdef void _fail(Core *core, WireBatch *wire) noexcept nogil:
     cdef uint32_t row = wire.entry.contributors
     cdef ClientBatch *batch
     if wire.partial:
-        wire.idempotence.unsure = True  # the attempt had begun
+        set_unsure(wire)  # the attempt had begun
         fail_batch(core, wire, CODE_REQUEST_TOO_LARGE, NULL)
         return
     while row != CYP_NONE:
@@ -646,7 +645,7 @@ cdef void _fail(Core *core, WireBatch *wire) noexcept nogil:
         if batch != NULL and not batch.outcome.reported:
             publish_result(core, batch, CODE_REQUEST_TOO_LARGE, NULL)
             wire.refusal.unreported -= 1
-    wire.idempotence.unsure = True  # the attempt had begun
+    set_unsure(wire)  # the attempt had begun
     fail_batch(core, wire, CODE_OUTCOME_UNKNOWN, NULL)
 
 

@@ -128,7 +128,7 @@ cdef class TopicNumbers:
         store_release32(&topic_state(self.core, number).state, CYP_TOPIC_RETIRED)
         CRASHPOINT(b"topics.decided")
         _free_queues(self.core, topic)
-        _unlist_shares(self.core, topic)
+        unlist_shares(self.core, topic)
         free_rows(self.core, topic)
         self.front_ends.free_number(number)
 
@@ -203,21 +203,3 @@ cdef void _free_queues(Core *core, Topic *topic) noexcept nogil:
                 free(front_end.intake.queues[row])
                 front_end.intake.queues[row] = NULL
         front_end = front_end.front_end.next
-
-
-cdef void _unlist_shares(Core *core, Topic *topic) noexcept nogil:
-    """Remove the topic from the list of those whose shares must be published: a broker that is down keeps it there."""
-    cdef Topic *before = NULL
-    cdef Topic *listed = core.partitioner.shares_due
-    while listed != NULL and listed != topic:
-        before = listed
-        listed = listed.partitioner.next_shares_due
-    if listed == NULL:
-        return
-    if before == NULL:
-        core.partitioner.shares_due = topic.partitioner.next_shares_due
-    else:
-        before.partitioner.next_shares_due = topic.partitioner.next_shares_due
-    if core.partitioner.shares_due_tail == topic:
-        core.partitioner.shares_due_tail = before
-    topic.partitioner.shares_due = False

@@ -39,11 +39,8 @@ cdef WireBatch *init_wire(Core *core, uint32_t index, Lane *lane) noexcept nogil
     wire.wire.retries = INT32_MAX  # the smallest number of the contributors
     wire.acks = entry.acks
     wire.partial = (entry.flags & CYP_ENTRY_PARTIAL) != 0
-    wire.idempotence.fragment = (entry.flags & CYP_ENTRY_FRAGMENT) != 0
     wire.wire.stamped = entry.attempts > 0
-    wire.idempotence.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0
-    wire.idempotence.proven = wire.idempotence.unsure and (entry.flags & CYP_ENTRY_PROVEN) != 0
-    wire.idempotence.proven_offset = -1
+    restore_knowledge(wire)
     return wire
 
 
@@ -74,7 +71,7 @@ cdef WireBatch *assign(Core *core, Lane *lane, ClientBatch **batches, uint32_t c
         _unassign(core, wire)
         free_wire(core, wire)
         return NULL
-    _sequence(core, wire)
+    give_sequence(core, wire)
     link_before(lane, wire, NULL)
     CRASHPOINT(b"build.sequenced")
     entry_enter(wire.entry, CYP_ENTRY_ASSIGNED)  # a successor sees it filled
@@ -223,29 +220,6 @@ cdef bint is_retrying(Lane *lane) noexcept nogil:
     return False
 
 
-cdef bint _has_new_identity(Core *core, Lane *lane) noexcept nogil:
-    """Return whether the lane must begin with another producer id; for that of a transaction, or with another epoch."""
-    if lane.idempotence.producer_id != lane_producer_id(core, lane):
-        return True
-    return lane.transaction != NULL and lane.idempotence.producer_epoch != lane_producer_epoch(core, lane)
-
-
-cdef void _sequence(Core *core, WireBatch *wire) noexcept nogil:
-    cdef Lane *lane = wire.lane
-    cdef cyp_entry *entry = wire.entry
-    if not wire.idempotent:
-        entry.producer_id = -1
-        entry.producer_epoch = -1
-        entry.base_sequence = 0
-        return
-    if _has_new_identity(core, lane) and not any_idempotent(lane):
-        begin_epoch(lane, lane_producer_id(core, lane), lane_producer_epoch(core, lane))
-    entry.producer_id = lane.idempotence.producer_id
-    entry.producer_epoch = lane.idempotence.producer_epoch
-    entry.base_sequence = lane.idempotence.next_sequence
-    lane.idempotence.next_sequence += entry.count
-
-
 cdef void link_before(Lane *lane, WireBatch *wire, WireBatch *following) noexcept nogil:
     """Insert the wire batch into the lane's list of unresolved entries before `following`, or at the end if NULL."""
     cdef WireBatch *before = lane.wire.tail if following == NULL else following.wire.previous
@@ -300,12 +274,10 @@ cdef void free_wire(Core *core, WireBatch *wire) noexcept nogil:
         core.wire.free_body_count += 1
     CRASHPOINT(b"complete.unlisted")
     free(wire.wire.copy)
-    free(wire.compression.packed)
-    core.drain.reserved_wire_count -= wire.drain.reserved
-    wire.drain.reserved = False
+    free_packed(wire)
+    leave_reserve(core, wire)
     wire.wire.state = WIRE_FREE
     wire.wire.body = NULL
-    wire.compression.packed = NULL
     wire.wire.copy = NULL
     wire.wire.request = NULL
     wire.lane = NULL
@@ -421,7 +393,6 @@ cdef void publish_resolved(Core *core, WireBatch *wire, const Verdict *verdict) 
         append_time = entry.append_time
         core.totals.batches += 1
         if entry.producer_id >= 0:
-            lane.idempotence.acknowledged = True
             lane.wire.acknowledged_ns = core.loop.now
             store_acked(lane, entry)
             CRASHPOINT(b"complete.acked")
@@ -515,10 +486,10 @@ cdef void retry(Core *core, WireBatch *wire, int32_t error, bint unsure, const V
     """
     cdef Lane *lane = wire.lane
     # the leader's answer about the producer's state is from before this attempt: the state may expire before the next
-    lane.idempotence.state = STATE_NOT_ASKED
+    forget_state(lane)
     store_cause(wire, error)
     if unsure:
-        wire.idempotence.unsure = True
+        set_unsure(wire)
     elif not wire.idempotence.unsure:
         entry_sure(wire.entry)
     if wire.entry.attempts > wire.wire.retries or (wire.refusal.unreported == 0 and not wire.idempotent) \
