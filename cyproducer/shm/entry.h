@@ -14,7 +14,7 @@
  * entry is filled, and from here on a successor sends it. FREE: all outcomes are published, nothing is left to do. */
 static inline void cyp_entry_enter(cyp_entry *entry, uint32_t state) { cyp_store_release_u32(&entry->state, state); }
 
-/* Mark the entry as unsure, after the SENT words and before the first byte is written: a successor then knows that
+/* Count an attempt and mark the entry as unsure, after the SENT words and before the first byte is written: a successor then knows that
  * an attempt may already be in the log. */
 static inline void cyp_entry_unsure(cyp_entry *entry) {
     CYP_SET(entry->attempts, CYP_GET(entry->attempts) + 1);

@@ -514,7 +514,10 @@ cdef void _abandon(Core *core, Request *request) noexcept nogil:
 
 
 cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogil:
-    """Close the connection. Every request in flight is sent again. `reason` is an errno or a CloseReason."""
+    """Close the connection. `reason` is an errno or a CloseReason.
+
+    The batches of its requests are sent again, unless their retries are used up or they have acks=0 and were begun.
+    """
     cdef Request *request
     cdef Request *following
     if node.connection.state == CONNECTION_CLOSED:

@@ -2,7 +2,7 @@
 
 It is fair at three levels:
 
- - Front-ends with batches for a broker share its requests by deficit round robin (drain.pyx), whether their batches are
+ - Front-ends with batches for a broker share its requests by deficit round robin, whether their batches are
    in one partition or in thousands.
  - The partitions of a front-end are visited round-robin: a request continues where the last one stopped (Kafka's
    drainIndex).

@@ -5,7 +5,7 @@
 #
 # Stores the identity of a lane in its row: producer id and epoch, what is acknowledged, and what may be in the log.
 #
-# A successor of the sender finds the next sequence by it, and whether the epoch must be raised (idempotence.pyx).
+# A successor of the sender finds the next sequence by it, and whether the epoch must be raised.
 
 
 cdef void clear_identity(Lane *lane) noexcept nogil:
@@ -159,8 +159,8 @@ cdef void store_doubtful_end(WireBatch *wire) noexcept nogil:
 # unsure                                    INVALID_PRODUCER_EPOCH unknown: the broker checks only the epoch
 #
 # "To ask about a batch" means to send it once more under the sequence that it had. A batch is unsure if the result of
-# an attempt is not known. A later batch cannot be asked about if it was given up (unasked_end), or if it is a fragment
-# (idempotence.pyx), since the broker does not know the original batch by the fragment's sequence.
+# an attempt is not known. A later batch cannot be asked about if it was given up (unasked_end), or if it is a fragment,
+# since the broker does not know the original batch by the fragment's sequence.
 #
 # An error of the id says that no batch with this producer id is appended any more, in no epoch. So the lane continues
 # with another producer id, which a broker gives (InitProducerId):
@@ -317,7 +317,7 @@ cdef inline void _exclude(WireBatch *wire) noexcept nogil:
 cdef void exclude_followers(Lane *lane, WireBatch *wire) noexcept nogil:
     """Mark the unsure batches after `wire` as not in the log.
 
-    The broker has appended `wire` under a candidate sequence (idempotence.pyx). So nothing after that
+    The broker has appended `wire` under a candidate sequence. So nothing after that
     sequence was in the log.
     """
     cdef WireBatch *following = wire.wire.next
@@ -329,7 +329,7 @@ cdef void exclude_followers(Lane *lane, WireBatch *wire) noexcept nogil:
 
 
 cdef void seek_sequence(WireBatch *wire) noexcept nogil:
-    """Let an unsure batch be sent like a fragment: under sequences that the broker may expect next (idempotence.pyx).
+    """Let an unsure batch be sent like a fragment: under sequences that the broker may expect next.
 
     If the broker appends it, neither this batch nor a later one was in the log before. Otherwise its outcome stays
     unknown.
@@ -469,9 +469,9 @@ cdef void restore_sequences(Lane *lane) noexcept nogil:
 # batch is a duplicate or out of order.
 #
 # The broker may expect the sequence after the last acknowledged record, or the one after an entry that was given up
-# while it was unsure (idempotence.pyx). If the broker refuses the batch under each of them, its state differs from what
+# while it was unsure. If the broker refuses the batch under each of them, its state differs from what
 # this sender knows, and all unsure batches end with an unknown outcome. If the first batch itself is unsure and is
-# refused, the newest unsure batch is sent next, which shows what is in the log (idempotence.pyx).
+# refused, the newest unsure batch is sent next, which shows what is in the log.
 
 
 cdef enum:

@@ -544,7 +544,7 @@ ctypedef struct WireWire:
 
 
 ctypedef struct WireIdempotence:
-    bint unsure                     # an attempt before the current one may be in the log
+    bint unsure                     # an attempt before the current one may be in the log; CYP_ENTRY_UNSURE: or this one
     bint proven                     # unsure, and an acknowledged batch proves that it is in the log
     bint refused                    # unsure, and last answered with OUT_OF_ORDER: the newest unsure batch is sent first
     int64_t proven_offset           # of its first record, if it follows from other offsets; else -1
@@ -605,7 +605,7 @@ ctypedef struct RequestProduce:
 
 ctypedef struct RequestConnection:
     bint finished                   # all its bytes were written
-    bint started                    # at least one byte was written
+    bint started                    # a byte may have been written
     bint silent                     # EVENT_SILENT was pushed for it
     uint32_t iov_at
     uint64_t sent_ns

@@ -22,7 +22,7 @@ one continues from there.
 #
 # Queues, in a takeover, the committed batches of a front-end that belong to no entry.
 #
-# The other part of a takeover (recovery.pyx) has restored the entries and their batches before.
+# restore_work() below has restored the entries and their batches before.
 
 
 # An item to be handled in the order of its fields.
@@ -231,7 +231,7 @@ cdef object restore_work(Core *core):
     update_clock(core)
     try:
         _list_owners(core, &owners)
-        _resolve_fragments(core)
+        _resolve_prepared(core)
         count = _rank_entries(core, ranked)
         _reserve_rows(core)
         _restore_entries(core, &owners, ranked, count)
@@ -288,8 +288,8 @@ cdef void _release_guard(Core *core, FrontEnd *front_end) noexcept nogil:
         end_front_end(core, front_end)
 
 
-cdef void _resolve_fragments(Core *core) noexcept nogil:
-    """Keep or free PREPARED entries, by the state of the entry that they are fragments of."""
+cdef void _resolve_prepared(Core *core) noexcept nogil:
+    """Keep or free PREPARED entries: the pieces of a larger entry, which replace it once its state is SPLIT."""
     cdef uint32_t index
     cdef cyp_entry *entry
     for index in range(CYP_ENTRIES_MAX):
