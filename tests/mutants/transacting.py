@@ -39,8 +39,8 @@ TRANSACTING = (
     Mutant(
         "commit-stored-first",
         "a commit is sent before it is stored for a successor",
-        '            self._store(row, phase="committing")\n            yield from',
-        "            yield from",
+        '            self._store(row, phase="committing")\n            await',
+        "            await",
         "P2",
         (
             "unit/sender/test_transaction_manager.py"
@@ -50,8 +50,8 @@ TRANSACTING = (
     Mutant(
         "commit-of-a-failed-batch",
         "a batch that fails while a commit waits for it does not stop the commit",
-        "        yield from self._until_idle(row)\n        self._refuse_if_failed(row)\n",
-        "        yield from self._until_idle(row)\n",
+        "        await self._until_idle(row)\n        self._refuse_if_failed(row)\n",
+        "        await self._until_idle(row)\n",
         "P5",
         ("unit/sender/test_transaction_manager.py::test_a_commit_fails_if_a_batch_fails_while_it_waits",),
     ),
@@ -66,10 +66,10 @@ TRANSACTING = (
     Mutant(
         "commit-by-another-sender",
         "another sender continues a commit in the present epoch, whose sequences it does not know",
-        '            yield from self._take_up(row, known, "committing")\n'
-        "            yield from self._end_txn(row, number, committed=True, raises_epoch=True)",
-        '            yield from self._take_up(row, known, "committing")\n'
-        "            yield from self._end_txn(row, number, committed=True)",
+        '            await self._take_up(row, known, "committing")\n'
+        "            await self._end_txn(row, number, committed=True, raises_epoch=True)",
+        '            await self._take_up(row, known, "committing")\n'
+        "            await self._end_txn(row, number, committed=True)",
         "P2",
         ("unit/sender/test_transaction_takeover.py::test_another_sender_takes_the_end_of_a_transaction_up",),
     ),

@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         "a successor takes a commit that was begun for done",
-        "yield from self._end_txn(row, None, committed=committed, raises_epoch=True, is_resumed=True)",
+        "await self._end_txn(row, None, committed=committed, raises_epoch=True, is_resumed=True)",
         "self._done(row, None, self._state(row).producer_id, self._state(row).epoch)",
         transactions=True,
     ),

@@ -15,7 +15,7 @@ from kfake.codes import DESCRIBE_PRODUCERS, METADATA, PRODUCE
 
 from cyproducer.config.settings import Settings
 from cyproducer.producer.attach import connect
-from cyproducer.sender.brokers import broker_connections
+from cyproducer.sender.brokers import connection as connection_module
 from simulation import aims, virtual
 from simulation.broker import HOST, POISON, SimulatedCluster
 from simulation.coordinators import SimulatedCoordinators
@@ -131,7 +131,7 @@ class World:
         self.ids = 0
         if self.transactional:
             self._draw_transactions()
-        broker_connections.connecting_socket = self.cluster.connect
+        connection_module.connecting_socket = self.cluster.connect
         log = logging.Logger("sender", log_level)
         log.addHandler(_Notes(self.events))
         self.settings = self._sender_settings()

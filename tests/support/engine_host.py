@@ -329,9 +329,9 @@ def _answer(
         answer["result"] = result._asdict() if isinstance(result, TransactionState) else result
     elif op == "give_back":
         engine._loop.take_used_topics()
-        engine._brokers.metadata._wanted.pop(message["name"], None)
-        engine._brokers.metadata.topics.pop(message["name"], None)
-        engine._idle_topics.add([message["name"]], 0)
+        engine._cluster._wanted.pop(message["name"], None)
+        engine._cluster.topics.pop(message["name"], None)
+        engine._metadata._idle.add([message["name"]], 0)
         answer["topics"] = engine._loop.topics()
     elif op == "look":
         stats = engine.stats()

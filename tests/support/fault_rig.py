@@ -97,7 +97,7 @@ class Rig:
     def refresh_metadata(self) -> None:
         """Request the metadata, and wait until a broker is asked."""
         before = self.broker.metadata_requests
-        self.engine._brokers.metadata.request_update()
+        self.engine._cluster.request_update()
         run_until(self.engine, lambda: self.broker.metadata_requests > before)
 
     def listen(self) -> None:

@@ -147,6 +147,6 @@ class StandInTable:
 
 def leave_transactions_to_the_test(engine: Any) -> None:
     """Let the control plane of an engine do nothing about transactions: the test stores the phases."""
-    manager = engine._brokers.transaction_manager
-    manager.on_event = lambda index, now_ms: None
-    manager.maintain = lambda now_ms: 60_000
+    manager = engine._transactions
+    manager.on_event = lambda index: None
+    manager.tick = lambda: 60_000

@@ -10,28 +10,73 @@ from kfake.coordinator import Transactions
 from kfake.scripted_coordinators import ScriptedCoordinators
 from support.transaction_table import TRANSACTION_ABORTED, StandInRow, StandInTable
 
+from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from cyproducer.protocol.versions import SUPPORTED, ApiKey
-from cyproducer.sender.brokers.broker import Link
+from cyproducer.sender.brokers.broker import Backoffs, Broker
+from cyproducer.sender.brokers.calls import Calls
+from cyproducer.sender.brokers.connection import NoAnswerError
+from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
+from cyproducer.sender.brokers.report import Report
 from cyproducer.sender.brokers.transaction_manager import TransactionManager
 from cyproducer.sender.brokers.transaction_rows import Command
+from cyproducer.sender.system.tasks import Reply, Signal, Tasks
 
 NODES = (1, 2, 3)
 GROUP = {"group_id": "g", "generation_id": 5, "member_id": "m", "group_instance_id": None}
 RECONNECT_MS = 50
 RETRY_BACKOFF_MS = 100
+CALL_MS = 30_000
 
 
 class SenderEndedError(BaseException):
     """The sender is killed here."""
 
 
-class Brokers:
-    """What the manager uses of Brokers and of the loop: three brokers, whose answers come when they are asked for."""
+class Connection:
+    """What the calls use of a connection to one of the brokers."""
 
-    def __init__(self, coordinators: ScriptedCoordinators) -> None:
+    def __init__(self, brokers: "Brokers", node: int) -> None:
+        self.brokers = brokers
+        self.broker = Broker(node, "b", node, Backoffs(ExponentialBackoff(1, 1), ExponentialBackoff(1, 1)))
+        self.versions: dict[int, int] | None = None
+
+    @property
+    def takes_requests(self) -> bool:
+        return self.versions is not None
+
+    def open(self, now_ms: int) -> int:
+        broker = self.broker
+        if broker.retry_at_ms > now_ms:
+            return broker.retry_at_ms - now_ms
+        broker.attempted_ms = now_ms
+        if broker.id in self.brokers.down:
+            broker.unreachable, broker.last_error = True, "Connection refused"
+            broker.retry_at_ms = now_ms + RECONNECT_MS
+            return RECONNECT_MS
+        self.versions, broker.unreachable = dict(self.brokers.versions), False
+        return 0
+
+    def has_failed_since(self, since_ms: int) -> bool:
+        return self.versions is None and self.broker.unreachable and self.broker.attempted_ms >= since_ms
+
+    async def ask(
+        self, api: ApiKey, body: dict[str, Any], *, version: int, limit_ms: int | None = None
+    ) -> dict[str, Any]:
+        reply = self.brokers.send(self.broker.id, api, version, body)
+        if not await reply.wait(limit_ms):
+            raise TimeoutError
+        return decode_response(api, version, await reply.get())[1]
+
+
+class Brokers:
+    """What the calls use of Connections: three brokers, whose answers come when they are asked for."""
+
+    def __init__(self, coordinators: ScriptedCoordinators, tasks: Tasks) -> None:
         self.coordinators = coordinators
-        self.features = SimpleNamespace(transactions_v2=coordinators.version == 2, ask_again=lambda: iter(()))
+        self.tasks = tasks
+        self.features = FinalizedFeatures()
+        self.features.transactions_v2 = coordinators.version == 2
         self.refreshes = 0
         self.metadata = SimpleNamespace(
             bootstrapping=False,
@@ -40,63 +85,55 @@ class Brokers:
             brokers={node: ("b", node, None) for node in NODES},
             request_update=self._refresh,
         )
-        self.last_error = ""
-        self.links = {node: Link(node, node, "b", node) for node in NODES}
+        self.changed = Signal()
+        self.users = 0
+        self.links = {node: Connection(self, node) for node in NODES}
         self.versions = {int(api): last for api, (_, last) in SUPPORTED.items()}
         self.down: set[int] = set()
         self.mute: set[int] = set()  # nodes whose answers do not come
         self.unreadable: set[int] = set()  # APIs whose next response cannot be read
-        self.in_flight: deque[Callable[[int], None]] = deque()
+        self.in_flight: deque[Callable[[], None]] = deque()
+        self.replies: list[Reply[bytes]] = []  # of all requests since a connection was closed
         self.sent: list[tuple[ApiKey, int, int, dict[str, Any]]] = []  # API, version, node, body
         self.on_request: Callable[[], None] = lambda: None  # before and after a request reaches the broker
-        self.node_choice = SimpleNamespace(knows=lambda api: int(api) in self.versions)
 
     def _refresh(self) -> None:
         self.refreshes += 1
         self.metadata.answers += 1
 
-    # as Brokers
-    def least_loaded(self, api: ApiKey = ApiKey.METADATA) -> Link | None:
+    # as Connections
+    def knows(self, api: ApiKey) -> bool:
+        return int(api) in self.versions
+
+    def get(self, broker_id: int) -> Connection | None:
+        return self.links.get(broker_id)
+
+    def least_loaded(self, api: ApiKey = ApiKey.METADATA) -> Connection | None:
         links = [link for link in self.links.values() if link.versions is not None and api in link.versions]
         return links[0] if links else None
 
-    def connect_any(self, now_ms: int) -> int:
-        return min(self.connect(link, now_ms) for link in self.links.values())
+    def connect_any(self) -> int:
+        return min(link.open(self.tasks.now_ms) for link in self.links.values())
 
-    def connect(self, link: Link, now_ms: int) -> int:
-        if link.retry_at_ms > now_ms:
-            return link.retry_at_ms - now_ms
-        link.attempted_ms = now_ms
-        if link.broker_id in self.down:
-            link.unreachable, link.last_error = True, "Connection refused"
-            link.retry_at_ms = now_ms + RECONNECT_MS
-            return RECONNECT_MS
-        link.versions, link.unreachable = dict(self.versions), False
-        return 0
-
-    def request(self, link: Link, api: ApiKey, body: dict[str, Any], then: Any, version: int | None = None) -> None:
-        assert version is not None and version <= self.versions[api]
+    def send(self, node: int, api: ApiKey, version: int, body: dict[str, Any]) -> Reply[bytes]:
+        assert version <= self.versions[api]
         *_, body = decode_request(encode_request(api, version, 1, "c", body)[4:])
+        reply: Reply[bytes] = Reply()
+        self.replies.append(reply)
+        if api == ApiKey.API_VERSIONS:  # the features stay as they are
+            reply.fail(NoAnswerError("it does not answer"))
+            return reply
         self.on_request()
-        self.sent.append((api, version, link.broker_id, body))
-        answer = self.coordinators.answer(api, version, link.broker_id, body, lambda node: ("b", node))
+        self.sent.append((api, version, node, body))
+        answer = self.coordinators.answer(api, version, node, body, lambda node: ("b", node))
         payload = encode_response(api, version, 1, {"throttle_time_ms": 0, **answer})[4:]
         self.on_request()
         if api in self.unreadable:
             self.unreadable.remove(api)
             payload = payload[:-1]
-        if link.broker_id not in self.mute:
-            self.in_flight.append(lambda now_ms: then(link, payload, now_ms))
-
-    def take_answer(self, link: Link, api: ApiKey, payload: bytes, *, version: int) -> dict[str, Any]:
-        return decode_response(api, version, payload)[1]
-
-    # as the loop
-    def takes_requests(self, index: int) -> bool:
-        return self.links[index].versions is not None
-
-    def connection_state(self, index: int) -> tuple[str, int]:
-        return ("closed" if self.links[index].versions is None else "ready"), 0
+        if node not in self.mute:
+            self.in_flight.append(lambda: reply.set(payload))
+        return reply
 
 
 class Rig:
@@ -109,19 +146,32 @@ class Rig:
         self.coordinators.group_node = 3
         self.table = StandInTable()
         self.log = logging.getLogger("cyproducer.sender")
-        self.now_ms = 1_000_000
+        self.tasks = Tasks(1_000_000, self.log)
         self._begin()
 
     def _begin(self) -> None:
-        self.brokers = Brokers(self.coordinators)
+        self.tasks = Tasks(self.now_ms, self.log)  # those of a killed sender do not go on
+        self.brokers = brokers = Brokers(self.coordinators, self.tasks)
+        backoff = ExponentialBackoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MS)
+        report = Report(brokers.metadata)  # type: ignore[arg-type]
+        calls = Calls(brokers, brokers.metadata, self.tasks, report, CALL_MS, backoff)  # type: ignore[arg-type]
         self.manager = TransactionManager(
-            self.brokers,  # type: ignore[arg-type]
-            self.brokers,
-            self.table,
-            RETRY_BACKOFF_MS,
-            30_000,
+            self.table,  # type: ignore[arg-type]
+            calls,
+            brokers,  # type: ignore[arg-type]
+            brokers.features,
+            self.tasks,
+            backoff,
             self.log,
         )
+
+    @property
+    def now_ms(self) -> int:
+        return self.tasks.now_ms
+
+    @now_ms.setter
+    def now_ms(self, value: int) -> None:
+        self.tasks.now_ms = value
 
     def successor(self) -> None:
         """Begin again with what is in the state region: the table."""
@@ -155,13 +205,21 @@ class Rig:
         """Close the connection to a broker. What it was asked has no answer."""
         self.brokers.in_flight.clear()
         self.brokers.links[node].versions = None
-        self.manager.on_closed(self.brokers.links[node], self.now_ms)
+        replies, self.brokers.replies = self.brokers.replies, []
+        for reply in replies:
+            reply.fail(NoAnswerError("the broker closed the connection"))
+
+    def maintain(self) -> int:
+        """Do what the sender does between two iterations of the loop. Return in how many ms something is due."""
+        self.brokers.changed.set()
+        self.manager.tick()
+        return self.tasks.run(self.now_ms)
 
     def step(self) -> bool:
         """Do what is due now; False if nothing is."""
-        due_ms = self.manager.maintain(self.now_ms)
+        due_ms = self.maintain()
         if self.brokers.in_flight:
-            self.brokers.in_flight.popleft()(self.now_ms)
+            self.brokers.in_flight.popleft()()
             return True
         return due_ms <= 0
 
@@ -174,7 +232,9 @@ class Rig:
             assert steps < 20_000, "it does not come to rest"
             if self.step():
                 continue
-            due_ms = self.manager.maintain(self.now_ms)
+            due_ms = self.maintain()
+            if until():
+                return
             if self.brokers.in_flight or due_ms <= 0:
                 continue
             if self.now_ms + due_ms > end_ms:
@@ -201,14 +261,14 @@ class Producer:
         return self.rig.table.table[self.index]
 
     def event(self) -> None:
-        self.rig.manager.on_event(self.index, self.rig.now_ms)
+        self.rig.manager.on_event(self.index)
 
     def ask(self, do: str, number: int | None = None, offsets: Any = (), group: Any = None) -> list[dict[str, Any]]:
         """Send a command with the next number. Return the list that gets its answer."""
         self.number = self.number + 1 if number is None else number
         command = Command(self.number, do, *self.known, group or {}, list(offsets))
         answers: list[dict[str, Any]] = []
-        self.rig.manager.command(self.attach_id, command, answers.append, self.rig.now_ms)
+        self.rig.manager.command(self.attach_id, command, answers.append)
         return answers
 
     def do(self, do: str, seconds: float = 60, **fields: Any) -> dict[str, Any]:

@@ -1,83 +1,81 @@
-"""Keeps the state of one broker in the sender's control plane, and creates the socket of its connection."""
+"""Keeps what is known of one broker: its address, the attempts to reach it, and its last error."""
 
-import socket
-import struct
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cyproducer.protocol.versions import ApiVersionsExchange
+from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.brokers.resolver import Address
-from cyproducer.sender.engine.events import CloseReason
 
 if TYPE_CHECKING:
-    import ssl
+    import ssl  # only with TLS it is imported
 
-    from cyproducer.sender.brokers.sasl_login import Exchange  # only with SASL it is imported
+__all__ = ["PAUSE_MIN_MS", "SAME_ERROR_LOGGED_EVERY_S", "SETUP_MIN_MS", "Backoffs", "Broker", "backoff_between"]
 
-__all__ = [
-    "CLOSE_REASONS",
-    "NOTHING_DUE_MS",
-    "SAME_ERROR_LOGGED_EVERY_S",
-    "Link",
-    "connecting_socket",
-]
-
-NOTHING_DUE_MS = 60_000  # nothing is scheduled: maintain() checks again after this time at the latest
 SAME_ERROR_LOGGED_EVERY_S = 60.0
-CLOSE_REASONS: dict[int, str] = {
-    CloseReason.BY_PEER: "the broker closed the connection",
-    CloseReason.TIMEOUT: "the broker sent no response within request_timeout_ms",
-    CloseReason.PROTOCOL: "the broker sent an invalid response: check that the address is a Kafka listener",
-    CloseReason.BY_US: "this sender closed the connection",
-    CloseReason.NEEDS_TLS: "the listener uses TLS: set security_protocol to SSL or SASL_SSL, or use another port",
-}
-#: An idle connection that was dropped is found after 10 + 4 * 3 seconds. TCP_USER_TIMEOUT would end connections to
-#: brokers that do not read, see docs/decisions/dropped-connections.md.
-KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 3, socket.TCP_KEEPCNT: 4}
-SYSTEM_BUFFER = -1  # send_buffer_bytes, receive_buffer_bytes: the kernel chooses the size and adapts it to the route
+PAUSE_MIN_MS = 10  # pause before a reconnect or a retry, also if the backoff is 0: prevents a busy loop
+SETUP_MIN_MS = 100  # the time that a connection may take, also if the setting is less: a broker must be able to answer
 
 
-class Link:
-    """One broker, or one bootstrap address (negative id), and the index of its node in the loop."""
+class Backoffs(NamedTuple):
+    """The pauses between attempts to connect, and the time that an attempt may take (ClusterConnectionStates)."""
 
-    def __init__(self, index: int, broker_id: int, host: str, port: int) -> None:
-        self.index = index
-        self.broker_id = broker_id
+    pause: ExponentialBackoff
+    setup: ExponentialBackoff
+
+    @classmethod
+    def of(cls, settings: dict[str, Any]) -> "Backoffs":
+        """Return those of the settings."""
+        return cls(
+            backoff_between(settings, "reconnect_backoff_ms", "reconnect_backoff_max_ms", PAUSE_MIN_MS),
+            backoff_between(
+                settings,
+                "socket_connection_setup_timeout_ms",
+                "socket_connection_setup_timeout_max_ms",
+                SETUP_MIN_MS,
+            ),
+        )
+
+
+def backoff_between(settings: dict[str, Any], base: str, most: str, least_ms: int) -> ExponentialBackoff:
+    """Return the backoff of two settings, of which each counts as `least_ms` at least."""
+    return ExponentialBackoff(max(int(settings[base]), least_ms), max(int(settings[most]), least_ms))
+
+
+class Broker:
+    """A broker of the cluster, or a bootstrap address (negative id).
+
+    It has two counters of failures, as in Kafka: one for the pause before the next attempt, and one for the time that
+    an attempt may take. `unreachable` says that the last round of attempts has failed; a connection that breaks does
+    not mean that.
+
+    addresses     not yet tried in this round of attempts
+    peer          the address of the last attempt
+    attempted_ms  when the last attempt began, or the connection ended
+    retry_at_ms   there is no attempt before
+    use           of a connection that is not the first one, for the log
+    auth_failed   TLS or SASL has failed in the last round of attempts
+    session       of TLS, to be resumed; session_for: the context and the host name that it belongs to
+    """
+
+    def __init__(self, broker_id: int, host: str, port: int, backoffs: Backoffs, use: str = "") -> None:
+        self.id = broker_id
         self.host = host
         self.port = port
+        self.addresses: list[Address] = []
         self.peer: Address | None = None
-        self.versions: dict[int, int] | None = None  # negotiated version by API key; None: not connected
-        self.exchange: ApiVersionsExchange | None = None
-        self.addresses: list[Address] = []  # not yet tried
-        self.resolving = False
-        self.resolving_since_ms = 0
-        self.wanted = False  # the loop has something to send
-        self.failures = 0  # ended connections and failed rounds of attempts since the broker was ready
-        self.setup_failures = 0  # failed attempts since the broker was ready
         self.unreachable = False
-        self.attempted_ms = 0  # when the last attempt began, or the connection ended
+        self.attempted_ms = 0
         self.retry_at_ms = 0
-        self.setup_ms = 0  # how long the present attempt may take
-        self.connect_deadline_ms: int | None = None
-        self.throttled_until_ms = 0  # the end of a long throttle time that was told
-        self.was_reached = False  # it has been ready at its present address
+        self.auth_failed = False
         self.last_error = ""
-        self.logged_s = 0.0
-        self.auth_failed = False  # TLS or SASL has failed in the last round of attempts
-        self.given_up = False  # it was closed for an error that is noted
-        self.was_answered = False  # the broker has answered a request of Python after the setup of the connection
-        self.answers_before = 0  # to Produce requests, when the connection became ready
-        self.use = ""  # of a connection that is not the first one, for the log
-        self.tls: Any = None  # the TlsStream of the connection
-        self.session: ssl.SSLSession | None = None  # of the last connection, to be resumed
-        self.session_for: tuple[Any, ...] = ()  # the context and the host name that it belongs to
-        self.negotiated: dict[int, int] = {}  # the versions while SASL goes on
-        self.sasl: Exchange | None = None  # an exchange that goes on
-        self.first_message = b""  # of it
-        self.held: list[Callable[[], None]] = []  # sends a request that came while it authenticates again
-        self.authenticating_since_ms = 0
-        self.authenticate_at_ms: int | None = None  # when to authenticate again
+        self.session: ssl.SSLSession | None = None
+        self.session_for: tuple[Any, ...] = ()
+        self.use = use
+        self._backoffs = backoffs
+        self._failures = 0  # ended connections and failed rounds of attempts since the broker was ready
+        self._setup_failures = 0  # failed attempts since the broker was ready
+        self._was_reached = False  # it has been ready at its present address
+        self._logged_s = 0.0
 
     @property
     def name(self) -> str:
@@ -86,7 +84,7 @@ class Link:
     @property
     def hint(self) -> str:
         """What to add to an error of an address that a broker has named, and at which no broker was reached yet."""
-        if self.broker_id < 0 or self.was_reached or self.auth_failed:
+        if self.id < 0 or self._was_reached or self.auth_failed:
             return ""
         return "; the brokers name this address (advertised.listeners of the broker)"
 
@@ -96,43 +94,71 @@ class Link:
 
         It is the canonical name of a bootstrap server if canonical names are looked up, as in Kafka.
         """
-        canonical = self.peer.canonical_name if self.broker_id < 0 and self.peer is not None else ""
+        canonical = self.peer.canonical_name if self.id < 0 and self.peer is not None else ""
         return canonical or self.host
 
+    @property
+    def is_away(self) -> bool:
+        """Whether attempts to connect have failed since the broker was ready."""
+        return self._setup_failures > 0
+
     def leads_to(self, host: str, port: int) -> bool:
-        """Return whether the link has this address, or is connected to it."""
+        """Return whether the broker has this address, or was connected to by it."""
         if (self.host, self.port) == (host, port):
             return True
         return self.peer is not None and (str(self.peer.target[0]), self.peer.target[1]) == (host, port)
 
-    def is_new_error(self, text: str) -> bool:
+    def set_error(self, text: str) -> bool:
         """Set the last error of the broker. Return whether to log it: the same error is logged once a minute."""
         now_s = time.monotonic()
-        new = self.last_error != text or now_s >= self.logged_s + SAME_ERROR_LOGGED_EVERY_S
-        if new:
-            self.logged_s = now_s
+        is_new = self.last_error != text or now_s >= self._logged_s + SAME_ERROR_LOGGED_EVERY_S
+        if is_new:
+            self._logged_s = now_s
         self.last_error = text
-        return new
+        return is_new
 
+    # ------------------------------------------------------------ attempts
 
-def connecting_socket(address: Address, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
-    """Return a non-blocking socket that is connecting. Raise OSError, or another exception for an invalid address."""
-    sock = socket.socket(address.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, seconds in KEEPALIVE.items():
-            sock.setsockopt(socket.IPPROTO_TCP, option, seconds)
-        # reset on close: bytes of a dead sender that are still queued must not reach the broker
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        if send_buffer_bytes != SYSTEM_BUFFER:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-        if receive_buffer_bytes != SYSTEM_BUFFER:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        sock.connect(address.target)
-    except BlockingIOError:
-        pass
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+    def take_addresses(self, found: list[Address]) -> None:
+        """Begin a round of attempts. The address of the last attempt is tried last."""
+        self.addresses, self.auth_failed = list(found), False
+        if self.peer is not None and self.addresses[0][:2] == self.peer[:2]:
+            self.addresses.append(self.addresses.pop(0))
+
+    def begin_attempt(self, now_ms: int) -> int:
+        """Record that an attempt begins. Return how many ms it may take."""
+        self.attempted_ms = now_ms
+        return self._backoffs.setup.delay_ms(self._setup_failures)
+
+    def set_ready(self) -> None:
+        """Record that the broker takes requests. The next connection is made to an address that is looked up again."""
+        self._failures = 0
+        self._setup_failures = 0
+        self.unreachable = False
+        self._was_reached = True
+        self.last_error = ""
+        self.addresses = []
+
+    def set_address(self, host: str, port: int) -> None:
+        """Give the broker another address, without the failures of the former one."""
+        self.host, self.port = host, port
+        self.retry_at_ms = 0
+        self.set_ready()
+        self._was_reached = False
+
+    def set_broken(self, now_ms: int) -> None:
+        """Record that a connection that was ready has ended."""
+        self.attempted_ms = now_ms
+        self._back_off(now_ms)
+
+    def set_failed(self, now_ms: int) -> None:
+        """Record that an attempt has failed. If the host has more addresses, the next one is tried without a pause."""
+        self.attempted_ms = now_ms
+        self._setup_failures += 1
+        if not self.addresses:
+            self.unreachable = True
+            self._back_off(now_ms)
+
+    def _back_off(self, now_ms: int) -> None:
+        self.retry_at_ms = now_ms + self._backoffs.pause.delay_ms(self._failures)
+        self._failures += 1

@@ -7,20 +7,36 @@ snapshot of the old one, and for each front-end the descriptors and settings of 
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cyproducer.cluster.backoff import ExponentialBackoff
+from cyproducer.cluster.metadata import ClusterMetadata
 from cyproducer.record.compression import import_library
-from cyproducer.sender.brokers.broker import NOTHING_DUE_MS
-from cyproducer.sender.brokers.broker_connections import Brokers
-from cyproducer.sender.brokers.connection_setup import import_security
-from cyproducer.sender.brokers.topic_requests import IdleTopics, TopicRequests, TopicShares
+from cyproducer.sender.brokers.broker import PAUSE_MIN_MS, backoff_between
+from cyproducer.sender.brokers.calls import Calls
+from cyproducer.sender.brokers.connection import Setup, import_security
+from cyproducer.sender.brokers.connections import Connections
+from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
+from cyproducer.sender.brokers.metadata import Metadata
+from cyproducer.sender.brokers.producer_ids import ProducerIds
+from cyproducer.sender.brokers.queries import Queries
+from cyproducer.sender.brokers.report import Report
+from cyproducer.sender.brokers.resolver import Resolver, host_port
+from cyproducer.sender.brokers.telemetry import Telemetry
+from cyproducer.sender.brokers.transaction_manager import TransactionManager
 from cyproducer.sender.brokers.transaction_rows import Command
-from cyproducer.sender.engine.events import EventHandlers, Violated, Violation
-from cyproducer.sender.engine.native import Connections, FrontEnds, Loop, TopicNumbers, TransactionTable
+from cyproducer.sender.engine.events import EventHandlers, Resync, TransactionChanged, Violated, Violation
+from cyproducer.sender.engine.native import FrontEnds, Loop, Nodes, TransactionTable
 from cyproducer.sender.engine.predecessor import PredecessorState
+from cyproducer.sender.system.tasks import Tasks
+
+if TYPE_CHECKING:
+    from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens  # only with OAUTHBEARER it is imported
 
 __all__ = ["Engine"]
 
+
+CALL_MIN_MS = 5_000  # time for a call about transactions, also if request_timeout_ms is less
 
 _VIOLATIONS: dict[int, str] = {
     Violation.RING: "its submission ring claims more entries than it can hold",
@@ -63,38 +79,75 @@ class Engine:
         self._loop = Loop(sender_settings, self._front_ends)
         self.refused: list[int] = list(self._front_ends.refused)
         self.transactions = TransactionTable(self._front_ends)
-        self._brokers = Brokers(self._loop, Connections(self._loop), sender_settings, log, self.transactions)
-        self._brokers.telemetry.measure(self._front_ends.counts, predecessor_state is not None)
-        self._loop.watch(self._brokers.resolver.fd)
-        if self._brokers.setup.fd >= 0:
-            self._loop.watch(self._brokers.setup.fd)
-        self._handlers = EventHandlers()
-        self._brokers.add_handlers(self._handlers)
-        self._handlers.add(Violated, self._on_violation)
+        self._tasks = Tasks(_now_ms(), log)
+        backoff = backoff_between(sender_settings, "retry_backoff_ms", "retry_backoff_max_ms", PAUSE_MIN_MS)
+        self._cluster = ClusterMetadata(
+            [host_port(server) for server in sender_settings["bootstrap_servers"]],
+            max_age_ms=int(sender_settings["metadata_max_age_ms"]),
+            max_idle_ms=int(sender_settings["metadata_max_idle_ms"]),
+            retry_backoff_ms=backoff.base_ms,
+            retry_backoff_max_ms=backoff.max_ms,
+        )
+        self._report = Report(self._cluster)
+        self._resolver = Resolver()
+        self._setup = Setup(sender_settings, self._resolver, log)
+        features = FinalizedFeatures()
+        self._connections = Connections(
+            self._loop,
+            Nodes(self._loop),
+            self._tasks,
+            self._setup,
+            self._cluster,
+            features,
+            self._report,
+            sender_settings,
+        )
+        self._metadata = Metadata(
+            self._loop,
+            self._front_ends,
+            self._connections,
+            self._cluster,
+            self._tasks,
+            self._report,
+            sender_settings,
+            log,
+        )
+        self._producer_ids = ProducerIds(self._loop, self._connections, self._tasks, backoff, self._report, log)
+        self._telemetry = Telemetry(self._connections, self._tasks, self._loop, sender_settings, log)
+        self._telemetry.measure(self._front_ends.counts, predecessor_state is not None)
+        self._queries = Queries(self._connections, self._cluster, self._tasks, self._report, backoff, log)
+        # As in Kafka's TransactionManager, the pause does not grow. A cluster needs seconds for a new coordinator. With
+        # pauses that grow meanwhile, each request would wait for up to a second longer than that.
+        pause_ms = min(backoff.base_ms, backoff.max_ms)
+        steady = ExponentialBackoff(pause_ms, pause_ms)
+        call_ms = max(int(sender_settings["request_timeout_ms"]), CALL_MIN_MS)
+        calls = Calls(self._connections, self._cluster, self._tasks, self._report, call_ms, steady)
+        self._transactions = TransactionManager(
+            self.transactions, calls, self._connections, features, self._tasks, steady, log
+        )
+        self._loop.watch(self._resolver.fd)
+        if self._setup.fd >= 0:
+            self._loop.watch(self._setup.fd)
         self._violators: list[int] = []
         #: Called with (attach id, what is wrong) for each of them.
         self.note_violation: Callable[[int, str], None] = self._log_violation
-        self._topic_requests = TopicRequests()
-        self._topic_shares = TopicShares()
-        self._topic_numbers = TopicNumbers(self._front_ends)
-        self._idle_topics = IdleTopics()
-        self._given_back: list[str] = []
-        #: Counters of work; tests compare them with the number of topics.
-        self.rows_published = 0
-        self.waiters_woken = 0
+        self._handlers = self._make_handlers()
         if predecessor_state is not None:
-            self._restore_topic_requests()
+            self._metadata.restore(_now_ms())
 
-    def _restore_topic_requests(self) -> None:
-        """Keep the predecessor's published metadata until there is newer metadata.
+    def _make_handlers(self) -> EventHandlers:
+        handlers = EventHandlers()
+        self._connections.add_handlers(handlers)
+        self._metadata.add_handlers(handlers)
+        self._producer_ids.add_handlers(handlers)
+        handlers.add(TransactionChanged, lambda event, now_ms: self._transactions.on_event(event.row))
+        handlers.add(Resync, self._on_resync)
+        handlers.add(Violated, self._on_violation)
+        return handlers
 
-        Request metadata at once for topics that a front-end has requested and that have none.
-        """
-        for name in self._loop.topics_without_metadata():
-            self._brokers.metadata.want(name, _now_ms())
-            self._topic_requests.add_unknown(name)
-        self._idle_topics.add(self._loop.topics(), _now_ms() + self._brokers.metadata.max_idle_ms)
-        self._brokers.changed = False
+    def _on_resync(self, event: Resync, now_ms: int) -> None:
+        self._transactions.on_lost_events()
+        self._connections.resync(now_ms)
 
     # ------------------------------------------------------------ front-ends
 
@@ -113,8 +166,7 @@ class Engine:
 
     def detach(self, attach_id: int) -> None:
         """End a front-end; its committed batches are delivered: see FrontEnds.detach."""
-        self._topic_requests.drop(attach_id)
-        self._topic_shares.drop(attach_id)
+        self._metadata.drop(attach_id)
         self._front_ends.detach(attach_id)
 
     def release(self, attach_id: int) -> None:
@@ -168,21 +220,15 @@ class Engine:
 
     def take_given_back(self) -> list[str]:
         """Return the names of the topics that have given their numbers back since the last call."""
-        names, self._given_back = self._given_back, []
-        return names
+        return self._metadata.take_given_back()
 
     def want_topic(self, attach_id: int, name: str, partition: int = 0) -> None:
         """Request metadata of a topic in which `partition` exists. Wake the front-end when there is new metadata.
 
         Raise OverflowError if the name is new and the front-end has used up its share of the table of topics.
         """
-        known, free = self._loop.room_for_topic(name)
-        if not known:
-            self._topic_shares.add(attach_id, name, free)
-        self._loop.add_topic(name)
-        self._topic_requests.add(attach_id, name)
-        if not self._brokers.metadata.want(name, _now_ms(), partition) and name not in self._brokers.unsettled:
-            self.waiters_woken += self._front_ends.wake_snapshot_waiters((attach_id,))  # it is already published
+        self._tasks.now_ms = _now_ms()
+        self._metadata.want(attach_id, name, partition)
 
     # ------------------------------------------------------------ running
 
@@ -200,128 +246,79 @@ class Engine:
         Return when a watched descriptor is ready, `timeout_ms` is over (-1: never), or an event was handled here (the
         result may be empty).
         """
-        due = self._give_numbers_back(_now_ms())
-        due = min(due, self._brokers.maintain(_now_ms()))
-        self._publish()
-        if self._brokers.unsettled:
+        due = self._do_due_work(_now_ms())
+        self._metadata.publish()
+        if self._metadata.is_unsettled:
             due = 0
         ready: list[int]
         events, ready = self._loop.run(due if timeout_ms < 0 else min(due, timeout_ms))
-        now = _now_ms()
+        now = self._tasks.now_ms = _now_ms()
         for event in events:
             self._handlers.handle(event, now)
-        if self._brokers.resolver.fd in ready:
-            ready.remove(self._brokers.resolver.fd)
-            self._brokers.resolver.collect()
-        if self._brokers.telemetry.fd in ready:
-            ready.remove(self._brokers.telemetry.fd)
-            self._brokers.telemetry.collect(now)
-        if self._brokers.setup.fd in ready:
-            ready.remove(self._brokers.setup.fd)
-            self._brokers.setup.collect(now)
-        self._publish()
+            # A response is handled before the end of its connection, which may be the next event.
+            self._tasks.run_ready()
+        if self._resolver.fd in ready:
+            ready.remove(self._resolver.fd)
+            self._resolver.collect()
+        if self._telemetry.fd in ready:
+            ready.remove(self._telemetry.fd)
+            self._telemetry.collect(now)
+        if self._setup.fd in ready:
+            ready.remove(self._setup.fd)
+            self._setup.collect()
+        self._connections.changed.set()
+        self._tasks.run(now)
+        self._metadata.publish()
         return ready
 
-    def _give_numbers_back(self, now_ms: int) -> int:
-        """Let topics that have left the metadata give their numbers back. Return in how many ms to call this again.
+    def _do_due_work(self, now_ms: int) -> int:
+        """Do the work that is due outside of the loop. Return in how many ms something is due again."""
+        self._tasks.now_ms = now_ms
+        failures = self._report.failures
+        self._transactions.tick()
+        due_ms = min(
+            self._connections.tick(now_ms),  # first: it closes idle connections, on which nothing was sent yet
+            self._metadata.tick(now_ms),
+            self._telemetry.tick(now_ms),
+            self._tasks.run(now_ms),
+        )
+        return due_ms if self._report.failures == failures else 0
 
-        All events of the last iteration must be handled: they can refer to partitions.
-        """
-        numbers, metadata = self._topic_numbers, self._brokers.metadata
-        if self._brokers.forgotten:
-            self._idle_topics.add(self._brokers.forgotten, now_ms)
-            self._brokers.forgotten = []
-        if numbers.is_searching():
-            settled = numbers.settle() if numbers.search() else None
-            if settled is None:
-                return 0
-            self._given_back += settled[0]
-            for name in settled[0]:
-                self._topic_shares.give_back(name)
-                self._topic_requests.take(name, True)
-            self._idle_topics.add(settled[1], now_ms + metadata.max_idle_ms)
-        due_ms = self._idle_topics.next_due()
-        if due_ms is None:
-            return NOTHING_DUE_MS
-        if due_ms > now_ms:
-            return due_ms - now_ms
-        names = [name for name in self._idle_topics.take_due(now_ms) if name not in metadata.wanted]
-        for name in names:
-            self._loop.forget_topic(name)
-        self._idle_topics.add(numbers.retire(names), now_ms + metadata.max_idle_ms)
-        return 0
-
-    def _publish(self) -> None:
-        """Apply and publish what has changed since the last call, and wake the front-ends that wait for it."""
-        if self._brokers.changed:
-            self._brokers.changed = False
-            metadata = self._brokers.metadata
-            # before the topics, since a front-end that they wake may read it; after a takeover the predecessor's count
-            # of brokers stays until this sender has learned of the cluster
-            brokers = self._front_ends.snapshot.brokers_known() if metadata.bootstrapping else len(metadata.brokers)
-            self._front_ends.snapshot.describe(brokers, self._present_error())
-            if self._brokers.auth_failed:
-                self._brokers.auth_failed = False
-                self._front_ends.snapshot.note_auth_failure()
-                self.waiters_woken += self._front_ends.wake_snapshot_waiters()
-        for name in self._brokers.settle():
-            self._publish_topic(name)
-
-    def _present_error(self) -> str:
-        """Return the last error with the cluster, or else that of a broker that could not be reached."""
-        brokers = self._brokers
-        known = [link for link in brokers.links.values() if brokers.metadata.knows(link.broker_id)]
-        away = [link for link in known if link.setup_failures and link.last_error]
-        of_broker = f"broker {away[0].name}: {away[0].last_error}" if away else ""
-        return brokers.metadata.last_error or brokers.last_error or of_broker
-
-    def _publish_topic(self, name: str) -> None:
-        topic = self._brokers.metadata.topics[name]
-        leaders = bytes(partition.leader_id >= 0 for partition in self._brokers.partitions(name))
-        try:
-            changed = self._front_ends.snapshot.store(self._loop.add_topic(name), topic.error_code, leaders)
-        except OverflowError as error:
-            self._log.error("cannot publish the metadata of topic %s: %s", name, error)
-            return
-        if changed:
-            self.rows_published += 1
-            waiting = self._topic_requests.take(name, bool(leaders and not topic.error_code))
-            self.waiters_woken += self._front_ends.wake_snapshot_waiters(waiting)
-
-    def supplied_tokens(self) -> Any:
+    def supplied_tokens(self) -> "SuppliedTokens | None":
         """Return the SuppliedTokens of the connections; None if they need no OAuth tokens of front-ends."""
-        login = self._brokers.setup.login
+        login = self._setup.login
         return None if login is None else login.tokens
 
     # ------------------------------------------------------------ the push of metrics (KIP-714)
 
     def client_instance_id(self) -> str | None:
         """Return the id that a broker has assigned to this sender; None: it is being requested, if that is possible."""
-        return self._brokers.telemetry.client_instance_id()
+        return self._telemetry.client_instance_id()
 
     def pushes_metrics(self) -> bool:
         """Return the setting `enable_metrics_push`."""
-        return self._brokers.telemetry.enabled
+        return self._telemetry.enabled
 
     def end_metrics_push(self) -> bool:
         """Begin the last push of metrics. Return whether the sender need not wait for it any more: after 1 s at most.
 
         Called again and again, between calls of run().
         """
-        return self._brokers.telemetry.end(_now_ms())
+        return self._telemetry.end(_now_ms())
 
     def resume_metrics_push(self) -> None:
         """Continue to push metrics: the sender does not end after all."""
-        self._brokers.telemetry.resume()
+        self._telemetry.resume()
 
     # ------------------------------------------------------------ transactions
 
     def ask_about_transactions(self, question: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
-        """Begin a query about transactions of the cluster; `answer` gets its result: see TransactionQueries.
+        """Begin a query about transactions of the cluster; `answer` gets its result: see Queries.
 
         Raise ValueError for an invalid question.
         """
-        self._brokers.transactions.ask(question, answer, _now_ms())
+        self._tasks.now_ms = _now_ms()
+        self._queries.ask(question, answer)
 
     def command_transaction(
         self, attach_id: int, fields: dict[str, Any], answer: Callable[[dict[str, Any]], None]
@@ -330,15 +327,17 @@ class Engine:
 
         `fields`: those of a Command.
         """
-        self._brokers.transaction_manager.command(attach_id, Command(**fields), answer, _now_ms())
+        self._tasks.now_ms = _now_ms()
+        self._transactions.command(attach_id, Command(**fields), answer)
 
     def describe_transactions(self) -> list[dict[str, Any]]:
         """Return a row for each transactional producer, for the status: see TransactionManager.describe."""
-        return self._brokers.transaction_manager.describe(_now_ms())
+        self._tasks.now_ms = _now_ms()
+        return self._transactions.describe()
 
     def transactional_front_ends(self) -> dict[int, bool]:
         """Return by attach id whether a transaction is open, or is being ended: see TransactionManager.active."""
-        return self._brokers.transaction_manager.active()
+        return self._transactions.active()
 
     # ------------------------------------------------------------ observing
 
@@ -369,18 +368,18 @@ class Engine:
 
     def cluster_id(self) -> str | None:
         """Return the cluster id that a broker has reported; None before that, and while no known broker can be used."""
-        return self._brokers.metadata.cluster_id
+        return self._cluster.cluster_id
 
     def stats(self) -> dict[str, Any]:
         """Return figures for the status."""
         connections = []
-        for link in self._brokers.links.values():
-            state, in_flight = self._loop.connection_state(link.index)
+        for connection in self._connections:
+            state, in_flight = self._loop.connection_state(connection.node)
             connections.append(
                 {
-                    "broker_id": link.broker_id,
-                    "host": link.host,
-                    "port": link.port,
+                    "broker_id": connection.broker.id,
+                    "host": connection.broker.host,
+                    "port": connection.broker.port,
                     "state": state,
                     "in_flight": in_flight,
                 }
@@ -392,7 +391,7 @@ class Engine:
             "connections": connections,
             "totals": {name: totals[name] for name in ("records", "bytes", "batches", "requests", "retries", "errors")},
             "counts": self._front_ends.counts(),
-            "last_error": self._present_error(),
+            "last_error": self._metadata.present_error(),
         }
 
     def abandon(self) -> None:
@@ -401,14 +400,20 @@ class Engine:
         Free private memory and close the child's copies of descriptors that only the parent needs. The descriptors of
         regions() and descriptors() stay open. The child must get them before this call, and then owns them.
         """
-        self._brokers.close()
+        self._close_helpers()
+        self._tasks.abandon()
         self._loop.abandon()
 
     def close(self) -> None:
         """Close all connections at once and unmap everything."""
-        self._loop.unwatch(self._brokers.resolver.fd)
-        self._loop.unwatch(self._brokers.telemetry.fd)
-        if self._brokers.setup.fd >= 0:
-            self._loop.unwatch(self._brokers.setup.fd)
-        self._brokers.close()
+        self._loop.unwatch(self._resolver.fd)
+        self._loop.unwatch(self._telemetry.fd)
+        if self._setup.fd >= 0:
+            self._loop.unwatch(self._setup.fd)
+        self._close_helpers()
         self._loop.close()
+
+    def _close_helpers(self) -> None:
+        self._resolver.close()
+        self._telemetry.close()
+        self._setup.close()

@@ -8,10 +8,6 @@ protocol, and answers CONCURRENT_TRANSACTIONS to each further request about thei
 from collections.abc import Mapping
 from typing import Any
 
-from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, software
-from cyproducer.sender.brokers.coordinator_calls import Call, CallError, Steps
-from cyproducer.version import VERSION
-
 __all__ = ["FinalizedFeatures"]
 
 TRANSACTION_VERSION = "transaction.version"
@@ -28,19 +24,10 @@ class FinalizedFeatures:
         self.transactions_v2 = False
         self._epoch = -1
 
-    def note(self, body: Mapping[str, Any]) -> None:
+    def apply(self, body: Mapping[str, Any]) -> None:
         """Take the features of an ApiVersions response, unless those of a newer epoch are known."""
         if body["finalized_features_epoch"] <= self._epoch:
             return
         self._epoch = body["finalized_features_epoch"]
         levels = {row["name"]: row["max_version_level"] for row in body["finalized_features"]}
         self.transactions_v2 = levels.get(TRANSACTION_VERSION, 0) >= IMPLICIT_FROM
-
-    def ask_again(self) -> Steps[None]:
-        """Ask any broker for the features. Without an answer, they stay as they are."""
-        body = software("cyproducer", VERSION)
-        try:
-            answer = yield Call(None, ApiKey.API_VERSIONS, lambda version: body, ApiVersionsExchange.FIRST_VERSION)
-        except CallError:
-            return
-        self.note(answer)

@@ -19,6 +19,7 @@ from cyproducer.security.login import Login
 from cyproducer.security.mechanism import SaslClient, SaslError
 from cyproducer.security.token_check import check_token
 from cyproducer.security.token_source import Token
+from cyproducer.sender.brokers.broker import Broker
 from cyproducer.sender.brokers.resolver import CANONICAL_NAMES, canonical_names, host_port
 from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens
 from cyproducer.sender.system.daemonise import forbid_core_dumps
@@ -68,14 +69,12 @@ class SaslLogin:
     """Asks the helper process for SASL messages. `fd` is readable when answers wait for `collect()`.
 
     settings: all settings of the sender; those of security are used.
-    known_brokers: returns the addresses of the brokers that are connected, which can check a token.
+    ready: the brokers that are connected, which can check a token; by node.
     tokens: the OAuth tokens that front-ends supply; None: the credentials are in the settings.
     """
 
-    def __init__(
-        self, settings: Mapping[str, Any], known_brokers: Callable[[], list[tuple[str, int]]] = lambda: []
-    ) -> None:
-        self._known_brokers = known_brokers
+    def __init__(self, settings: Mapping[str, Any], ready: Mapping[int, Broker]) -> None:
+        self._ready = ready
         self.mechanism: str = settings["sasl_mechanism"]
         self.tokens: SuppliedTokens | None = None
         if self.mechanism == "OAUTHBEARER" and not settings.get("sasl_oauthbearer_token_endpoint_url"):
@@ -120,7 +119,8 @@ class SaslLogin:
 
     def _check_token(self, token: Token, then: Callable[[Answer], None]) -> None:
         exchange = self.new_exchange()
-        fields = {"token": token.value, "extensions": dict(token.extensions), "brokers": self._known_brokers()}
+        known = [(broker.checked_host, broker.port) for broker in self._ready.values()]
+        fields = {"token": token.value, "extensions": dict(token.extensions), "brokers": known}
         self._ask({"do": "check", "number": exchange.number, **fields}, exchange, then)
 
     def _ask(self, question: dict[str, Any], exchange: Exchange, then: Then) -> None:

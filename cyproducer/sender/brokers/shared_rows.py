@@ -4,27 +4,13 @@ Until then a row keeps its sequences for the next participants. A row is freed w
 the transaction, when the coordinator says that it is over, or after the time limit of the transaction.
 """
 
-from typing import TYPE_CHECKING
-
-from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.coordinator_calls import (
-    TRANSACTION,
-    Answer,
-    Call,
-    CallError,
-    Pause,
-    Steps,
-    UnsupportedError,
-    find_coordinator,
-)
+from cyproducer.sender.brokers.calls import TRANSACTION, Answer, CallError, Calls, UnsupportedError, always
 from cyproducer.sender.brokers.transaction_rows import Row
 from cyproducer.sender.brokers.transaction_steps import TransactionSteps
 from cyproducer.sender.engine.native import TransactionTable
 from cyproducer.sender.engine.transaction_state import TransactionState
-
-if TYPE_CHECKING:
-    from cyproducer.sender.brokers.broker_connections import Brokers
+from cyproducer.sender.system.tasks import Tasks
 
 __all__ = ["SharedRows"]
 
@@ -33,30 +19,32 @@ ASK_MS = 5_000  # how often the coordinator is asked
 SHARED_MAX_MS = 900_000  # the broker's default of transaction.max.timeout.ms
 
 
-class SharedRows:
-    """Makes the generators that free shared rows. `steps` adds the partitions that batches wait for."""
+class _NotNeededError(Exception):
+    """The row is used again, or must end in any case."""
 
-    def __init__(
-        self, brokers: "Brokers", table: TransactionTable, backoff: ExponentialBackoff, steps: TransactionSteps
-    ) -> None:
-        self._brokers = brokers
+
+class SharedRows:
+    """Makes the coroutines that free shared rows. `steps` adds the partitions that batches wait for."""
+
+    def __init__(self, calls: Calls, tasks: Tasks, table: TransactionTable, steps: TransactionSteps) -> None:
+        self._calls = calls
+        self._tasks = tasks
         self._table = table
-        self._backoff = backoff
         self._steps = steps
 
-    def expire(self, row: Row) -> Steps[None]:
+    async def expire(self, row: Row) -> None:
         """Free a row without participants when its transaction is over. Return if there are some again."""
-        asked_ms = self._steps.now_ms
+        asked_ms = self._tasks.now_ms
         is_over = False
         while not self._state(row).participants:
-            yield from self._steps.add_partitions(row)
-            if not is_over and (self._has_newer(row) or self._steps.now_ms >= asked_ms + ASK_MS):
-                is_over = yield from self._asked(row)
-                asked_ms = self._steps.now_ms
+            await self._steps.add_partitions(row)
+            if not is_over and (self._has_newer(row) or self._tasks.now_ms >= asked_ms + ASK_MS):
+                is_over = await self._asked(row)
+                asked_ms = self._tasks.now_ms
             if (is_over or row.is_superseded or self._is_late(row)) and self._table.remove(row.index):
                 return
             row.awaits_news = True
-            yield Pause(LOOK_MS)
+            await row.news.wait(LOOK_MS)
             row.awaits_news = False
 
     def _has_newer(self, row: Row) -> bool:
@@ -70,41 +58,33 @@ class SharedRows:
 
     def _is_late(self, row: Row) -> bool:
         limit_ms = min(self._state(row).timeout_ms, SHARED_MAX_MS)
-        return row.ended_at_ms is not None and self._steps.now_ms >= row.ended_at_ms + limit_ms
+        return row.ended_at_ms is not None and self._tasks.now_ms >= row.ended_at_ms + limit_ms
 
-    def _asked(self, row: Row) -> Steps[bool]:
+    async def _asked(self, row: Row) -> bool:
         """Return whether the coordinator says that the transaction is over. False if it does not say it.
 
         A broker before Kafka 3.0 cannot say it. Then the newer epoch of a participant counts.
         """
         try:
-            return (yield from self._while_unused(row, self._describe(row)))
+            return await self._describe(row)
+        except _NotNeededError:
+            return False
         except UnsupportedError:
             return self._has_newer(row)
         except CallError:  # it does not answer, or a permission is missing
             return False
 
-    def _describe(self, row: Row) -> Steps[bool]:
-        broker_id = yield from find_coordinator(self._brokers, TRANSACTION, row.name, self._backoff)
-        body = {"transactional_ids": [row.name]}
-        answer = yield Call(broker_id, ApiKey.DESCRIBE_TRANSACTIONS, lambda version: body)
+    async def _describe(self, row: Row) -> bool:
+        broker_id = await self._calls.find_coordinator(TRANSACTION, row.name, lambda: self._check(row))
+        self._check(row)
+        body = always({"transactional_ids": [row.name]})
+        answer = await self._calls.ask(broker_id, ApiKey.DESCRIBE_TRANSACTIONS, body)
+        self._check(row)
         return any(_is_over(found, self._state(row)) for found in answer["transaction_states"])
 
-    def _while_unused(self, row: Row, steps: Steps[bool]) -> Steps[bool]:
-        """Go through the steps. Stop, and return False, if the row is used again or must end in any case."""
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    got = yield step
-                except CallError as error:
-                    step = steps.throw(error)
-                else:
-                    if self._state(row).participants or self._is_late(row):
-                        return False
-                    step = steps.send(got)
-        except StopIteration as end:
-            return bool(end.value)
+    def _check(self, row: Row) -> None:
+        if self._state(row).participants or self._is_late(row):
+            raise _NotNeededError
 
     def _state(self, row: Row) -> TransactionState:
         return self._table.read(row.index)

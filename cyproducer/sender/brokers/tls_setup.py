@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from cyproducer.security.own_certificate import OwnCertificate
 from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
-from cyproducer.sender.brokers.broker import Link
-from cyproducer.sender.engine.native import Connections
+from cyproducer.sender.brokers.broker import Broker
+from cyproducer.sender.engine.native import Nodes, TlsStream
 
 __all__ = ["Step", "TlsSetup"]
 
@@ -40,62 +40,61 @@ class TlsSetup:
         self._log = log
         self._problem = ""
 
-    def open(self, link: Link, connections: Connections) -> str:
-        """Begin with the handshake of a connection. Return why that is not possible, or ""."""
+    def open(self, broker: Broker, node: int, nodes: Nodes) -> TlsStream | str:
+        """Begin with the handshake of a connection. Return why that is not possible, or its stream."""
         try:
-            self._begin(link, connections)
+            return self._begin(broker, node, nodes)
         except TlsError as error:
             return str(error)
         except (OSError, ValueError) as error:
-            return self._describe(error, link)
-        return ""
+            return self._describe(error, broker)
 
-    def _begin(self, link: Link, connections: Connections) -> None:
+    def _begin(self, broker: Broker, node: int, nodes: Nodes) -> TlsStream:
         """Let a socket own the descriptor of the connection, and use TLS on it. If that fails, close the descriptor."""
         contexts = self._contexts
         context = contexts.context()
         if contexts.problem and contexts.problem != self._problem:
             self._log.warning("the changed files are not used: %s", contexts.problem)
         self._problem = contexts.problem
-        if link.session_for != (context, link.checked_host):
+        if broker.session_for != (context, broker.checked_host):
             # With a session, OpenSSL does not check the certificate and its host name again.
-            link.session, link.session_for = None, (context, link.checked_host)
-        plain = socket.socket(fileno=connections.take_descriptor(link.index))
+            broker.session, broker.session_for = None, (context, broker.checked_host)
+        plain = socket.socket(fileno=nodes.take_descriptor(node))
         try:
             plain.setblocking(False)
             wrap = functools.partial(
-                context.wrap_bio, server_side=False, server_hostname=link.checked_host, session=link.session
+                context.wrap_bio, server_side=False, server_hostname=broker.checked_host, session=broker.session
             )
-            link.tls = connections.begin_handshake(link.index, plain, wrap)
+            return nodes.begin_handshake(node, plain, wrap)
         except BaseException:
             plain.close()
             raise
 
-    def handshake(self, link: Link) -> Step:
+    def handshake(self, stream: TlsStream, broker: Broker) -> Step:
         """Go on with the handshake."""
         try:
-            return Step(waits_for=link.tls.handshake())
+            return Step(waits_for=stream.handshake())
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError, ssl.CertificateError a ValueError
-            text = self._describe(error, link)
+            text = self._describe(error, broker)
             return Step(refusal=text) if _is_refusal(error) else Step(problem=text)
 
     @staticmethod
-    def keep_session(link: Link) -> None:
+    def keep_session(stream: TlsStream, broker: Broker) -> None:
         """Keep the session for the next connection. The broker has answered: with TLS 1.3 it sends the ticket late."""
-        link.session = link.tls.secured.session
+        broker.session = stream.secured.session
 
     @staticmethod
-    def was_refused(link: Link) -> bool:
+    def was_refused(stream: TlsStream | None) -> bool:
         """Return whether the broker has refused this client, or the reverse: not only ended the connection."""
-        return link.tls is not None and _is_refusal(link.tls.error)
+        return stream is not None and _is_refusal(stream.error)
 
-    def describe_end(self, link: Link) -> str:
+    def describe_end(self, stream: TlsStream | None, broker: Broker) -> str:
         """Return why TLS has ended the connection."""
-        error = link.tls.error if link.tls is not None else None
-        return self._describe(error, link) if error is not None else "TLS failed"
+        error = stream.error if stream is not None else None
+        return self._describe(error, broker) if error is not None else "TLS failed"
 
-    def _describe(self, error: BaseException, link: Link) -> str:
-        return describe_tls_error(error, link.checked_host, self._own)
+    def _describe(self, error: BaseException, broker: Broker) -> str:
+        return describe_tls_error(error, broker.checked_host, self._own)
 
 
 def _is_refusal(error: BaseException | None) -> bool:

@@ -5,62 +5,58 @@ takeover the end of what the predecessor has begun. `transaction_steps.py` does 
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import Any
 
 from cyproducer.cluster.backoff import ExponentialBackoff
-from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
-from cyproducer.sender.brokers.coordinator_calls import BrokerError, CallError, CallRunner, Steps
+from cyproducer.sender.brokers.calls import BrokerError, CallError, Calls
+from cyproducer.sender.brokers.connections import Connections
+from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
 from cyproducer.sender.brokers.shared_rows import SharedRows
 from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED, Failure, StoppedError, meaning_of
 from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Respond, Row
 from cyproducer.sender.brokers.transaction_steps import TransactionSteps
-from cyproducer.sender.engine.native import Loop, TransactionTable
+from cyproducer.sender.engine.native import TransactionTable
 from cyproducer.sender.engine.transaction_state import TransactionState
-
-if TYPE_CHECKING:
-    from cyproducer.sender.brokers.broker_connections import Brokers
+from cyproducer.sender.system.tasks import Tasks
 
 __all__ = ["TransactionManager"]
 
 WAITING_MAX = 8  # connections that wait for the answer to one command
-CALL_MIN_MS = 5_000  # time for a connection and a request, also if request_timeout_ms is less
 UNKNOWN_SERVER_ERROR = -1
 
 
 class TransactionManager:
-    """Handles the rows of `table`, a TransactionTable. The owner calls maintain() and passes the events on."""
+    """Handles the rows of `table`, a TransactionTable. The owner calls tick() and passes the events on."""
 
     def __init__(
         self,
-        brokers: "Brokers",
-        loop: Loop,
         table: TransactionTable,
-        retry_backoff_ms: int,
-        request_timeout_ms: int,
+        calls: Calls,
+        connections: Connections,
+        features: FinalizedFeatures,
+        tasks: Tasks,
+        backoff: ExponentialBackoff,
         log: logging.Logger,
     ) -> None:
         self._table = table
-        self._call_ms = max(request_timeout_ms, CALL_MIN_MS)
+        self._connections = connections
+        self._tasks = tasks
         self._log = log
-        self._runner = CallRunner(brokers, loop, log)
-        # As in Kafka's TransactionManager, the pause does not grow. A cluster needs seconds for a new coordinator. With
-        # pauses that grow meanwhile, each request would wait for up to a second longer than that.
-        backoff = ExponentialBackoff(retry_backoff_ms, retry_backoff_ms)
-        self._steps = TransactionSteps(brokers, table, backoff, log)
-        self._shared = SharedRows(brokers, table, backoff, self._steps)
+        self._steps = TransactionSteps(calls, features, tasks, table, backoff, log)
+        self._shared = SharedRows(calls, tasks, table, self._steps)
         self._rows: dict[int, Row] = {}
         self._must_look = True  # at all rows: after a takeover, and when events were lost
 
     # ------------------------------------------------------------ commands
 
-    def command(self, attach_id: int, command: Command, respond: Respond, now_ms: int) -> None:
+    def command(self, attach_id: int, command: Command, respond: Respond) -> None:
         """Do a command of a front-end, or wait for its result if it is being done. `respond` gets the answer.
 
         The answer is {"ok": True, "producer_id", "epoch"}, {"ok": False, "kind", "code", "message"}, or {"ok": False,
         "error", "message"} if the command is refused. That to "fail" also has "failed": the code of the error for which
         the transaction had failed before; 0: it had not.
         """
-        self._steps.now_ms = now_ms
         index = self._table.row_of(attach_id)
         if index is None:
             respond(_refusal("REFUSED", f"front-end {attach_id} has no transactional_id"))
@@ -88,7 +84,7 @@ class TransactionManager:
         else:
             row.last_number = command.number
             row.command, row.waiting = command, [respond]
-            self._look(row, now_ms)
+            self._look(row)
 
     def _share(self, index: int, state: TransactionState) -> dict[str, Any]:
         """Store that participants may have records in the transaction. Return what they need."""
@@ -124,38 +120,25 @@ class TransactionManager:
 
     # ------------------------------------------------------------ events
 
-    @property
-    def wanted(self) -> bool:
-        """Whether a transaction needs the brokers of the cluster."""
-        return self._runner.count > 0
-
-    def on_event(self, index: int, now_ms: int) -> None:
+    def on_event(self, index: int) -> None:
         """Look at a row that has news."""
-        self._steps.now_ms = now_ms
         try:
             row = self._row(index)
         except IndexError:
             self._rows.pop(index, None)  # it was freed meanwhile
         else:
-            self._look(row, now_ms)
+            self._look(row)
 
     def on_lost_events(self) -> None:
         """Look at all rows soon."""
         self._must_look = True
 
-    def on_closed(self, link: Link, now_ms: int) -> None:
-        """Fail the calls in flight on a connection that has ended."""
-        self._steps.now_ms = now_ms
-        self._runner.on_closed(link, now_ms)
-
-    def maintain(self, now_ms: int) -> int:
-        """Do what is due for all rows. Return in how many ms something is due again."""
-        self._steps.now_ms = now_ms
+    def tick(self) -> None:
+        """Look at all rows if that is due."""
         if self._must_look:
             self._must_look = False
             for index in self._table.rows():
-                self._look(self._row(index), now_ms)
-        return self._runner.maintain(now_ms) if self._runner.count else NOTHING_DUE_MS
+                self._look(self._row(index))
 
     # ------------------------------------------------------------ rows
 
@@ -163,13 +146,13 @@ class TransactionManager:
         state = self._state(index)
         row = self._rows.get(index)
         if row is None or row.attach_id != state.attach_id:
-            row = self._rows[index] = Row(index, state, self._steps.now_ms)
+            row = self._rows[index] = Row(index, state, self._tasks.now_ms)
         return row
 
     def _state(self, index: int) -> TransactionState:
         return self._table.read(index)
 
-    def _look(self, row: Row, now_ms: int) -> None:
+    def _look(self, row: Row) -> None:
         """Begin what the row needs, unless something is being done for it."""
         state = self._state(row.index)
         self._note_phase(row, state)
@@ -177,53 +160,58 @@ class TransactionManager:
         if not has_ended:
             row.ended_at_ms = None
         elif row.ended_at_ms is None:
-            row.ended_at_ms = now_ms
+            row.ended_at_ms = self._tasks.now_ms
             if row.run is not None and row.may_stop:
-                self._runner.wake(row.run)
+                row.news.set()
         if row.run is not None:
             if row.awaits_news:
-                self._runner.wake(row.run)
+                row.news.set()
         elif state.shared and has_ended:
-            self._start(row, "expire", self._shared.expire(row), now_ms)
+            self._start(row, "expire", self._shared.expire(row))
         elif has_ended:
             self._respond(row, _refusal("REFUSED", "the front-end has ended"))
             row.before_end = state
-            self._start(row, "end", self._steps.end(row), now_ms)
+            self._start(row, "end", self._steps.end(row))
         elif state.phase in ENDING:
-            self._start(row, "resume", self._steps.resume(row), now_ms)
+            self._start(row, "resume", self._steps.resume(row))
         elif row.command is not None:
-            self._begin_command(row, row.command, state, now_ms)
-        elif state.holds_up:
-            self._start(row, "settle", self._steps.settle(row), now_ms)
+            self._begin_command(row, row.command, state)
+        elif state.holds_up and not state.failed:
+            self._start(row, "settle", self._steps.settle(row))
         elif self._steps.has_partitions_to_add(row):
-            self._start(row, "add", self._steps.add_partitions(row), now_ms)
+            self._start(row, "add", self._steps.add_partitions(row))
 
-    def _begin_command(self, row: Row, command: Command, state: TransactionState, now_ms: int) -> None:
+    def _begin_command(self, row: Row, command: Command, state: TransactionState) -> None:
         if command.number == state.number or state.phase == "fatal":  # what was resumed has completed it, for example
             self._respond(row, self._answer_of(state, command.number))
         else:
-            self._start(row, command.do, self._steps.of_command(row, command), now_ms)
+            self._start(row, command.do, self._steps.of_command(row, command))
 
-    def _start(self, row: Row, doing: str, steps: Steps[None], now_ms: int) -> None:
+    def _start(self, row: Row, doing: str, steps: Coroutine[Any, Any, None]) -> None:
         row.doing, row.may_stop, row.awaits_news = doing, True, False
         number = row.command.number if row.command is not None and doing == row.command.do else None
+        self._connections.users += 1
+        row.run = self._tasks.start(self._do(row, number, steps))
 
-        def end(result: Failure | StoppedError | CallError | None) -> None:
-            self._end(row, number, result)
-
-        row.run = self._runner.start(self._guarded(row, steps), end, now_ms, self._call_ms)
-
-    def _guarded(self, row: Row, steps: Steps[None]) -> Steps[Failure | StoppedError | None]:
-        """Return with what the steps end."""
+    async def _do(self, row: Row, number: int | None, steps: Coroutine[Any, Any, None]) -> None:
+        """Run the steps, and handle with what they end."""
+        result: Failure | StoppedError | None = None
         try:
-            yield from steps
+            await steps
         except (Failure, StoppedError) as end:
-            return end
+            result = end
         except BrokerError as error:  # a request or version that the broker does not have
-            return Failure("fatal", error.code, str(error))
-        return None
+            result = Failure("fatal", error.code, str(error))
+        except CallError as error:
+            result = Failure("fatal", UNKNOWN_SERVER_ERROR, str(error))
+        except Exception as error:
+            self._log.exception("a request about transactions could not be handled")
+            text = f"it could not be handled ({type(error).__name__}: {error})"
+            result = Failure("fatal", UNKNOWN_SERVER_ERROR, text)
+        self._connections.users -= 1
+        self._end(row, number, result)
 
-    def _end(self, row: Row, number: int | None, result: Failure | StoppedError | CallError | None) -> None:
+    def _end(self, row: Row, number: int | None, result: Failure | StoppedError | None) -> None:
         """Answer the command that has ended, and look for more to do."""
         doing, row.run, row.doing = row.doing, None, ""
         if row.index not in self._table.rows():
@@ -234,8 +222,6 @@ class TransactionManager:
             return
         if doing == "end":
             return  # it was not possible; the log has the reason
-        if isinstance(result, CallError):
-            result = Failure("fatal", UNKNOWN_SERVER_ERROR, str(result))
         if isinstance(result, Failure):
             if not result.is_refusal:
                 text = "transactional id %s: %s has failed (%s): %s"
@@ -247,7 +233,7 @@ class TransactionManager:
         elif number is not None and result is None:
             self._supersede(state, state.epoch)
             self._respond(row, _ids_of(state))
-        self._look(row, self._steps.now_ms)
+        self._look(row)
 
     def _supersede(self, state: TransactionState, epoch: int) -> None:
         """Let the shared rows of earlier epochs end: their transactions are over, and what shows it may go now."""
@@ -257,7 +243,7 @@ class TransactionManager:
             if same and other.epoch < epoch:
                 row.is_superseded = True
                 if row.run is not None and row.awaits_news:
-                    self._runner.wake(row.run)
+                    row.news.set()
 
     def _respond(self, row: Row, answer: dict[str, Any]) -> None:
         waiting, row.command, row.waiting = row.waiting, None, []
@@ -268,15 +254,14 @@ class TransactionManager:
 
     def _note_phase(self, row: Row, state: TransactionState) -> None:
         if state.phase != row.seen[0]:
-            row.seen = state.phase, self._steps.now_ms
+            row.seen = state.phase, self._tasks.now_ms
 
-    def describe(self, now_ms: int) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, Any]]:
         """Return {"transactional_id", "attach_id", "phase", "phase_ms", "failed", "participants"} of each row.
 
         phase_ms: for how long the phase has been known. failed: the code of the first error; 0: none. participants:
         None for a row that is not shared.
         """
-        self._steps.now_ms = now_ms
         found = []
         for index in self._table.rows():
             row, state = self._row(index), self._state(index)
@@ -286,7 +271,7 @@ class TransactionManager:
                     "transactional_id": state.transactional_id,
                     "attach_id": state.attach_id,
                     "phase": state.phase,
-                    "phase_ms": now_ms - row.seen[1],
+                    "phase_ms": self._tasks.now_ms - row.seen[1],
                     "failed": 0 if state.phase == "new" else state.failed,
                     "participants": state.participants if state.shared else None,
                 }

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cyproducer.sender.brokers.coordinator_calls import Run
 from cyproducer.sender.engine.transaction_state import TransactionState
+from cyproducer.sender.system.tasks import Signal, Task
 
 __all__ = ["ACTIVE", "ENDING", "Command", "Respond", "Row"]
 
@@ -43,6 +43,7 @@ class Row:
     waiting        who waits for its answer
     last_number    of the last command that was accepted
     may_stop       `run` may be stopped when the front-end has ended
+    news           ends a pause of `run`
     awaits_news    `run` waits for an event of the row
     coordinators   (key, broker id) by key type
     ended_at_ms    when the end of the front-end was noticed, or of the last one of a shared row
@@ -56,7 +57,8 @@ class Row:
         self.index = index
         self.attach_id = state.attach_id
         self.name = state.transactional_id
-        self.run: Run | None = None
+        self.run: Task | None = None
+        self.news = Signal()
         self.doing = ""
         self.command: Command | None = None
         self.waiting: list[Respond] = []

@@ -1,4 +1,4 @@
-"""Does what the commands of transactional producers ask for: generators of calls to the coordinators of brokers.
+"""Does what the commands of transactional producers ask for, by calls to the coordinators of the brokers.
 
 A phase is stored before the first byte of a request that may change the state at the broker, and the result of a
 command before its answer. So a successor of this sender finds out what it has to continue.
@@ -6,31 +6,30 @@ command before its answer. So a successor of this sender finds out what it has t
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.tables import NEVER
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, software
 from cyproducer.sender.brokers.broker import SAME_ERROR_LOGGED_EVERY_S
-from cyproducer.sender.brokers.coordinator_calls import (
+from cyproducer.sender.brokers.calls import (
     GROUP,
     PAUSE_MS,
     TRANSACTION,
     Answer,
+    Body,
     BrokerError,
-    Call,
     CallError,
+    Calls,
     InvalidAnswerError,
-    NoAnswerError,
-    Pause,
-    Steps,
+    UnansweredError,
     UnsupportedError,
+    always,
     code_of,
-    find_coordinator,
-    wait_for_cluster,
 )
+from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
 from cyproducer.sender.brokers.transaction_failures import (
     FENCED,
     INVALID_TXN_STATE,
@@ -44,9 +43,8 @@ from cyproducer.sender.brokers.transaction_failures import (
 from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Row
 from cyproducer.sender.engine.native import TransactionTable
 from cyproducer.sender.engine.transaction_state import TransactionState
-
-if TYPE_CHECKING:
-    from cyproducer.sender.brokers.broker_connections import Brokers
+from cyproducer.sender.system.tasks import Tasks
+from cyproducer.version import VERSION
 
 __all__ = ["TransactionSteps"]
 
@@ -69,21 +67,28 @@ COMPLAIN_AFTER_MS = 5_000  # a command that takes longer is logged with its reas
 
 
 class TransactionSteps:
-    """Makes the generators. Each raises Failure if its command fails, and StoppedError if it is not needed any more."""
+    """Makes the coroutines. Each raises Failure if its command fails, and StoppedError if it is not needed any more."""
 
     def __init__(
-        self, brokers: "Brokers", table: TransactionTable, backoff: ExponentialBackoff, log: logging.Logger
+        self,
+        calls: Calls,
+        features: FinalizedFeatures,
+        tasks: Tasks,
+        table: TransactionTable,
+        backoff: ExponentialBackoff,
+        log: logging.Logger,
     ) -> None:
-        self.now_ms = 0
-        self._brokers = brokers
+        self._calls = calls
+        self._features = features
+        self._tasks = tasks
         self._table = table
         self._backoff = backoff
         self._log = log
 
     # ------------------------------------------------------------ commands
 
-    def of_command(self, row: Row, command: Command) -> Steps[None]:
-        """Return the generator of a command."""
+    def of_command(self, row: Row, command: Command) -> Coroutine[Any, Any, None]:
+        """Return the coroutine of a command."""
         number, known = command.number, (command.producer_id, command.epoch)
         if command.do == "init":
             return self._init(row, number)
@@ -93,60 +98,70 @@ class TransactionSteps:
             return self._abort(row, number, known)
         return self._offsets(row, command)
 
-    def _init(self, row: Row, number: int) -> Steps[None]:
-        yield from self._wait_for_former(row)
+    async def _init(self, row: Row, number: int) -> None:
+        await self._wait_for_former(row)
         if self._state(row).phase != "new":
             self._table.fail(row.index, TRANSACTION_ABORTED)
-            yield from self._until_idle(row)
+            await self._until_idle(row)
             self._store(row, phase="new", producer_id=-1, epoch=-1)
-        yield from self._while_needed(row, self._brokers.features.ask_again())
-        body = _always(self._init_request(row))
-        answer, code = yield from self._ask(row, ApiKey.INIT_PRODUCER_ID, body, code_of)
+        self._check(row)
+        await self._ask_for_features()
+        self._check(row)
+        body = always(self._init_request(row))
+        answer, code = await self._ask(row, ApiKey.INIT_PRODUCER_ID, body, code_of)
         if code:
             raise failure_of(ApiKey.INIT_PRODUCER_ID, code)
         producer_id, epoch = answer["producer_id"], answer["producer_epoch"]
         self._done(row, number, producer_id, epoch)
         self._log.info("transactional id %s: producer id %d, epoch %d", row.name, producer_id, epoch)
 
-    def _commit(self, row: Row, number: int, known: tuple[int, int]) -> Steps[None]:
+    async def _ask_for_features(self) -> None:
+        """Ask any broker for the finalized features. Without an answer, they stay as they are."""
+        body = always(software("cyproducer", VERSION))
+        with contextlib.suppress(CallError):
+            self._features.apply(
+                await self._calls.ask(None, ApiKey.API_VERSIONS, body, last=ApiVersionsExchange.FIRST_VERSION)
+            )
+
+    async def _commit(self, row: Row, number: int, known: tuple[int, int]) -> None:
         if self._state(row).phase == "new":
-            yield from self._take_up(row, known, "committing")
-            yield from self._end_txn(row, number, committed=True, raises_epoch=True)
+            await self._take_up(row, known, "committing")
+            await self._end_txn(row, number, committed=True, raises_epoch=True)
             return
         self._refuse_if_failed(row)
         while not self._table.read_submissions(row.index):  # the front-end has not waited for their outcomes
             self._check(row)
-            yield Pause(1)
-        yield from self._until_idle(row)
+            await row.news.wait(1)
+        await self._until_idle(row)
         self._refuse_if_failed(row)
         state = self._state(row)
         if state.phase == "ready":  # an empty transaction: the broker knows nothing of it
             self._done(row, number, state.producer_id, state.epoch, v2=state.v2)
         else:
             self._store(row, phase="committing")
-            yield from self._end_txn(row, number, committed=True)
+            await self._end_txn(row, number, committed=True)
 
-    def _abort(self, row: Row, number: int, known: tuple[int, int]) -> Steps[None]:
+    async def _abort(self, row: Row, number: int, known: tuple[int, int]) -> None:
         state = self._state(row)
         if state.phase != "new" and state.failed and failure_of_record(state.failed).kind == "fatal":
             raise failure_of_record(state.failed)
         if state.phase != "ready" or state.failed or self._table.is_busy(row.index):
             self._table.fail(row.index, TRANSACTION_ABORTED)
-            yield from self._until_idle(row)
+            await self._until_idle(row)
             state = self._state(row)
         if state.phase == "new" and known[0] < 0:
-            yield from self._init(row, number)
+            await self._init(row, number)
         elif state.phase == "new":
-            yield from self._take_up(row, known, "aborting")
+            await self._take_up(row, known, "aborting")
             # A request of the sender that has ended may still be on its way, or it has raised the epoch itself.
-            yield from self._end_txn(row, number, committed=False, raises_epoch=True, is_resumed=True)
+            await self._end_txn(row, number, committed=False, raises_epoch=True, is_resumed=True)
         elif state.phase == "ready" and not state.needs_epoch:
             self._done(row, number, state.producer_id, state.epoch, v2=state.v2)
         else:
             self._store(row, phase="aborting")
-            yield from self._end_txn(row, number, committed=False, raises_epoch=state.needs_epoch)
+            await self._end_txn(row, number, committed=False, raises_epoch=state.needs_epoch)
 
-    def _take_up(self, row: Row, known: tuple[int, int], phase: str) -> Steps[None]:
+    async def _take_up(self, row: Row, known: tuple[int, int], phase: str) -> None:
         """Continue what the front-end began with a sender that has ended, supervisor included.
 
         A new epoch must follow: this sender does not know the sequences of the present one. Batches with the sequences
@@ -154,22 +169,22 @@ class TransactionSteps:
         """
         if known[0] < 0:
             raise Failure("abortable", TRANSACTION_ABORTED, is_refusal=True)
-        yield from self._wait_for_former(row)
-        yield from self._while_needed(row, wait_for_cluster(self._brokers))
-        self._store(row, phase=phase, producer_id=known[0], epoch=known[1], v2=self._brokers.features.transactions_v2)
+        await self._wait_for_former(row)
+        await self._calls.wait_for_cluster(lambda: self._check(row))
+        self._store(row, phase=phase, producer_id=known[0], epoch=known[1], v2=self._features.transactions_v2)
 
-    def resume(self, row: Row) -> Steps[None]:
+    async def resume(self, row: Row) -> None:
         """Finish what the predecessor of this sender has begun: phase COMMITTING or ABORTING."""
-        yield from self._while_needed(row, wait_for_cluster(self._brokers))
+        await self._calls.wait_for_cluster(lambda: self._check(row))
         committed = self._state(row).phase == "committing"
         # The predecessor may have taken it up itself: see _take_up().
-        yield from self._end_txn(row, None, committed=committed, raises_epoch=True, is_resumed=True)
+        await self._end_txn(row, None, committed=committed, raises_epoch=True, is_resumed=True)
 
-    def end(self, row: Row) -> Steps[None]:
+    async def end(self, row: Row) -> None:
         """Abort or finish the transaction of a front-end that has ended, and free the row."""
         row.may_stop = False
         try:
-            yield from self._end_orphan(row)
+            await self._end_orphan(row)
         except Failure as failure:
             self._log.warning("the transaction of %s, whose process has ended, has no known end: %s", row.name, failure)
         except StoppedError:
@@ -179,26 +194,26 @@ class TransactionSteps:
             self._log.warning("the transaction of %s, whose process has ended, cannot be ended: %s", row.name, error)
         self._table.fail(row.index, TRANSACTION_ABORTED)  # what came after the end of the transaction is not sent
         while not self._table.remove(row.index):
-            yield Pause(FREE_MS)
+            await row.news.wait(FREE_MS)
 
-    def _end_orphan(self, row: Row) -> Steps[None]:
+    async def _end_orphan(self, row: Row) -> None:
         phase = self._state(row).phase
         if phase not in ENDING:
             self._table.fail(row.index, TRANSACTION_ABORTED)
-            yield from self._until_idle(row)
+            await self._until_idle(row)
             phase = self._state(row).phase
         if phase not in ACTIVE:
             return
         if phase == "open":
             self._store(row, phase="aborting")
         committed = phase == "committing"
-        yield from self._end_txn(row, None, committed=committed, is_resumed=True, is_last=True)
+        await self._end_txn(row, None, committed=committed, is_resumed=True, is_last=True)
         text = "committed" if committed else "aborted"
         self._log.info("%s the transaction of %s, whose process has ended", text, row.name)
 
     # ------------------------------------------------------------ the end of a transaction
 
-    def _end_txn(
+    async def _end_txn(
         self,
         row: Row,
         number: int | None,
@@ -207,7 +222,7 @@ class TransactionSteps:
         raises_epoch: bool = False,
         is_resumed: bool = False,
         is_last: bool = False,
-    ) -> Steps[None]:
+    ) -> None:
         """Send EndTxn until the result is known, and store it. The phase is COMMITTING or ABORTING already.
 
         raises_epoch: without KIP-890, InitProducerId follows. is_resumed: the request may have been sent before, and
@@ -216,10 +231,10 @@ class TransactionSteps:
         row.may_stop = False
         state = self._state(row)
         body = {**_producer(state), "committed": committed}
-        if state.v2 and not self._brokers.features.transactions_v2:  # it has become lower, or no broker was asked yet
-            yield from self._while_needed(row, wait_for_cluster(self._brokers))
-        last = NEVER if state.v2 and self._brokers.features.transactions_v2 else V1_LAST
-        answer, code = yield from self._ask(row, ApiKey.END_TXN, _always(body), code_of, last=last)
+        if state.v2 and not self._features.transactions_v2:  # it has become lower, or no broker was asked yet
+            await self._calls.wait_for_cluster(lambda: self._check(row))
+        last = NEVER if state.v2 and self._features.transactions_v2 else V1_LAST
+        answer, code = await self._ask(row, ApiKey.END_TXN, always(body), code_of, last=last)
         producer_id, epoch = state.producer_id, state.epoch
         if code and not committed and self._needs_no_abort(code, state, is_resumed):
             raises_epoch = True
@@ -227,12 +242,12 @@ class TransactionSteps:
             raise failure_of(ApiKey.END_TXN, code, always_fatal=not committed)
         elif answer["producer_id"] >= 0:
             producer_id, epoch = answer["producer_id"], answer["producer_epoch"]
-        is_upgrade = self._brokers.features.transactions_v2 and not state.v2
+        is_upgrade = self._features.transactions_v2 and not state.v2
         if not is_last and (is_upgrade or (raises_epoch and (code or not state.v2))):
             if committed:  # the result is known; a successor that finds ABORTING only raises the epoch
                 self._store(row, phase="aborting", **_result_of(number, 0))
             try:
-                producer_id, epoch = yield from self._raise_epoch(row, producer_id, epoch, code in FENCED)
+                producer_id, epoch = await self._raise_epoch(row, producer_id, epoch, code in FENCED)
             except Failure as failure:
                 if not committed:
                     raise
@@ -240,13 +255,13 @@ class TransactionSteps:
                 self.note_failure(row, None, failure)
                 return
         elif is_last and (code or not state.v2):
-            yield from self._fence_late_requests(row, producer_id, epoch)
+            await self._fence_late_requests(row, producer_id, epoch)
         elif state.v2 and not code and not is_last:
             self._table.hold(row.index)
-            row.hold_until_ms = self.now_ms + SETTLE_MS
+            row.hold_until_ms = self._tasks.now_ms + SETTLE_MS
         self._done(row, number, producer_id, epoch)
 
-    def settle(self, row: Row) -> Steps[None]:
+    async def settle(self, row: Row) -> None:
         """Let the batches of a held row be sent when the former transaction is complete at the coordinator (KIP-890).
 
         The coordinator answers EndTxn before the partitions have the end of the transaction. A Produce request that
@@ -257,16 +272,17 @@ class TransactionSteps:
         if not state.held or state.failed:
             return
         attempts = 0
-        body = _always({"transactional_ids": [row.name]})
+        body = always({"transactional_ids": [row.name]})
         try:
-            while TRANSACTION in row.coordinators and self.now_ms < row.hold_until_ms:
+            while TRANSACTION in row.coordinators and self._tasks.now_ms < row.hold_until_ms:
                 self._check(row)
-                left_ms = row.hold_until_ms - self.now_ms
+                left_ms = row.hold_until_ms - self._tasks.now_ms
                 broker_id = row.coordinators[TRANSACTION][1]
-                answer = yield Call(broker_id, ApiKey.DESCRIBE_TRANSACTIONS, body, limit_ms=left_ms)
+                answer = await self._calls.ask(broker_id, ApiKey.DESCRIBE_TRANSACTIONS, body, limit_ms=left_ms)
                 if not any(each["transaction_state"].startswith("Prepare") for each in answer["transaction_states"]):
                     break
-                yield Pause(SETTLE_PAUSES.delay_ms(attempts - SETTLE_AT_ONCE) if attempts >= SETTLE_AT_ONCE else 0)
+                is_early = attempts < SETTLE_AT_ONCE
+                await row.news.wait(0 if is_early else SETTLE_PAUSES.delay_ms(attempts - SETTLE_AT_ONCE))
                 attempts += 1
         except CallError:
             pass
@@ -280,7 +296,7 @@ class TransactionSteps:
         """
         return code == INVALID_TXN_STATE or (is_resumed and not state.v2 and code in FENCED)
 
-    def _raise_epoch(self, row: Row, producer_id: int, epoch: int, may_be_fenced: bool) -> Steps[tuple[int, int]]:
+    async def _raise_epoch(self, row: Row, producer_id: int, epoch: int, may_be_fenced: bool) -> tuple[int, int]:
         """Return the next epoch of a producer, by InitProducerId. It fails if the producer is fenced.
 
         A broker before Kafka 2.5 does not compare epochs. Then a producer that `may_be_fenced` counts as fenced.
@@ -292,22 +308,22 @@ class TransactionSteps:
                 raise BrokerError(PRODUCER_FENCED)
             return self._init_request(row) | (known if version >= EXPECTED_EPOCH_FROM else {})
 
-        answer, code = yield from self._ask(row, ApiKey.INIT_PRODUCER_ID, body, code_of)
+        answer, code = await self._ask(row, ApiKey.INIT_PRODUCER_ID, body, code_of)
         if code:
             raise failure_of(ApiKey.INIT_PRODUCER_ID, code, always_fatal=True)
         return answer["producer_id"], answer["producer_epoch"]
 
-    def _fence_late_requests(self, row: Row, producer_id: int, epoch: int) -> Steps[None]:
+    async def _fence_late_requests(self, row: Row, producer_id: int, epoch: int) -> None:
         """Raise the epoch after the last transaction, so that a late request of a killed sender begins no other one."""
         with contextlib.suppress(Failure, BrokerError, StoppedError):  # another producer may have raised it
-            yield from self._raise_epoch(row, producer_id, epoch, may_be_fenced=True)
+            await self._raise_epoch(row, producer_id, epoch, may_be_fenced=True)
 
     def _init_request(self, row: Row) -> dict[str, Any]:
         return {"transactional_id": row.name, "transaction_timeout_ms": self._state(row).timeout_ms}
 
     # ------------------------------------------------------------ additions to a transaction
 
-    def add_partitions(self, row: Row) -> Steps[None]:
+    async def add_partitions(self, row: Row) -> None:
         """Add the partitions whose batches wait for it (without KIP-890)."""
         while True:
             found = self._partitions_to_add(row)
@@ -318,9 +334,7 @@ class TransactionSteps:
             if is_first:
                 self._store(row, phase="open")
             body = {**_producer(state), "topics": _by_topic(found, "partitions", lambda key: key[1])}
-            _, code = yield from self._ask(
-                row, ApiKey.ADD_PARTITIONS_TO_TXN, _always(body), _code_of_partitions, is_first
-            )
+            _, code = await self._ask(row, ApiKey.ADD_PARTITIONS_TO_TXN, always(body), _code_of_partitions, is_first)
             if code:
                 raise failure_of(ApiKey.ADD_PARTITIONS_TO_TXN, code)
             self._table.note_added(row.index, found)
@@ -336,7 +350,7 @@ class TransactionSteps:
         found: list[tuple[str, int]] = self._table.partitions_to_add(row.index)
         return found
 
-    def _offsets(self, row: Row, command: Command) -> Steps[None]:
+    async def _offsets(self, row: Row, command: Command) -> None:
         state = self._state(row)
         if state.phase == "new":
             raise Failure("abortable", TRANSACTION_ABORTED, is_refusal=True)
@@ -346,14 +360,14 @@ class TransactionSteps:
             self._store(row, phase="open")
         if not state.v2:
             body = {**_producer(state), "group_id": command.group["group_id"]}
-            _, code = yield from self._ask(row, ApiKey.ADD_OFFSETS_TO_TXN, _always(body), code_of, is_first)
+            _, code = await self._ask(row, ApiKey.ADD_OFFSETS_TO_TXN, always(body), code_of, is_first)
             if code:
                 raise failure_of(ApiKey.ADD_OFFSETS_TO_TXN, code)
-        yield from self._commit_offsets(row, command, is_first and state.v2)
+        await self._commit_offsets(row, command, is_first and state.v2)
         self._refuse_if_failed(row)
         self._store(row, phase="open", **_result_of(command.number, 0))
 
-    def _commit_offsets(self, row: Row, command: Command, is_first: bool) -> Steps[None]:
+    async def _commit_offsets(self, row: Row, command: Command, is_first: bool) -> None:
         state = self._state(row)
         left = {(topic, partition): fields for topic, partition, *fields in command.offsets}
         unknown_since_ms = None
@@ -393,8 +407,8 @@ class TransactionSteps:
                 if not error_of(code).retriable:
                     return code
             if found[:1] == [UNKNOWN_TOPIC_OR_PARTITION]:
-                unknown_since_ms = unknown_since_ms or self.now_ms
-                if self.now_ms >= unknown_since_ms + UNKNOWN_TOPIC_MS:
+                unknown_since_ms = unknown_since_ms or self._tasks.now_ms
+                if self._tasks.now_ms >= unknown_since_ms + UNKNOWN_TOPIC_MS:
                     topics = ", ".join(sorted({topic for topic, _ in left}))
                     text = f"no broker knows the topic or partition of these offsets: {topics}"
                     raise Failure("abortable", UNKNOWN_TOPIC_OR_PARTITION, text)
@@ -402,22 +416,22 @@ class TransactionSteps:
 
         group_id = command.group["group_id"]
         last = NEVER if state.v2 else V1_LAST
-        _, code = yield from self._ask(row, ApiKey.TXN_OFFSET_COMMIT, body, take, is_first, (GROUP, group_id), last)
+        _, code = await self._ask(row, ApiKey.TXN_OFFSET_COMMIT, body, take, is_first, (GROUP, group_id), last)
         if code:
             raise failure_of(ApiKey.TXN_OFFSET_COMMIT, code)
 
     # ------------------------------------------------------------ coordinators
 
-    def _ask(
+    async def _ask(
         self,
         row: Row,
         api: ApiKey,
-        body: Callable[[int], dict[str, Any]],
+        body: Body,
         code_of: Callable[[Answer], int],
         is_first: bool = False,
         coordinator: tuple[int, str] | None = None,
         last: int = NEVER,
-    ) -> Steps[tuple[Answer, int]]:
+    ) -> tuple[Answer, int]:
         """Ask a coordinator until its answer has no error, or one that is not retriable. Return (answer, code).
 
         is_first: the request begins the transaction. The former one may not be complete at the broker yet, for a short
@@ -425,16 +439,16 @@ class TransactionSteps:
         it is not that of the transactional id.
         """
         key_type, key = coordinator or (TRANSACTION, row.name)
-        attempts, began_ms = 0, self.now_ms
+        attempts, began_ms = 0, self._tasks.now_ms
         while True:
             self._check(row)
             if api in ADDITIONS:
                 self._refuse_if_failed(row)
-            broker_id = yield from self._coordinator(row, key_type, key)
+            broker_id = await self._coordinator(row, key_type, key)
             pause_ms = self._backoff.delay_ms(attempts)
             try:
-                answer = yield Call(broker_id, api, body, last)
-            except (NoAnswerError, InvalidAnswerError) as error:
+                answer = await self._calls.ask(broker_id, api, body, last=last)
+            except (UnansweredError, InvalidAnswerError) as error:
                 del row.coordinators[key_type]
                 reason = str(error)
             else:
@@ -447,19 +461,18 @@ class TransactionSteps:
                     pause_ms = min(pause_ms, FIRST_PAUSES.delay_ms(attempts))
                 reason = describe(code)
             self._complain(row, api, began_ms, reason)
-            yield Pause(pause_ms)
+            await row.news.wait(pause_ms)
             attempts += 1
 
-    def _coordinator(self, row: Row, key_type: int, key: str) -> Steps[int]:
+    async def _coordinator(self, row: Row, key_type: int, key: str) -> int:
         """Return the broker id of a coordinator. It is looked up if it is not known."""
         known = row.coordinators.get(key_type)
         if known is None or known[0] != key:
-            began_ms = self.now_ms
+            began_ms = self._tasks.now_ms
             while True:
                 self._check(row)
                 try:
-                    steps = find_coordinator(self._brokers, key_type, key, self._backoff)
-                    broker_id = yield from self._while_needed(row, steps)
+                    broker_id = await self._calls.find_coordinator(key_type, key, lambda: self._check(row))
                     break
                 except UnsupportedError:
                     raise
@@ -468,13 +481,13 @@ class TransactionSteps:
                     raise failure_of(ApiKey.FIND_COORDINATOR, error.code, always_fatal=is_ending) from None
                 except InvalidAnswerError as error:
                     self._complain(row, ApiKey.FIND_COORDINATOR, began_ms, str(error))
-                yield Pause(self._backoff.max_ms)
+                await row.news.wait(self._backoff.max_ms)
             known = row.coordinators[key_type] = key, broker_id
         return known[1]
 
     def _complain(self, row: Row, api: ApiKey, began_ms: int, reason: str) -> None:
         """Log why a request has no result for some time; at most once a minute for each row."""
-        now_ms, logged_ms = self.now_ms, row.complained_ms
+        now_ms, logged_ms = self._tasks.now_ms, row.complained_ms
         if now_ms < began_ms + COMPLAIN_AFTER_MS:
             return
         if logged_ms is None or now_ms >= logged_ms + SAME_ERROR_LOGGED_EVERY_S * 1000:
@@ -493,7 +506,7 @@ class TransactionSteps:
 
     def _done(self, row: Row, number: int | None, producer_id: int, epoch: int, v2: bool | None = None) -> None:
         """Store that no transaction is open, and the result of the command, if it is one."""
-        found = self._brokers.features.transactions_v2 if v2 is None else v2
+        found = self._features.transactions_v2 if v2 is None else v2
         self._store(row, phase="ready", producer_id=producer_id, epoch=epoch, v2=found, **_result_of(number, 0))
 
     def note_failure(self, row: Row, number: int | None, failure: Failure) -> None:
@@ -526,42 +539,27 @@ class TransactionSteps:
         if state.orphaned and row.may_stop:
             raise StoppedError
         limit_ms = max(state.timeout_ms, ORPHAN_MIN_MS)
-        if row.ended_at_ms is not None and self.now_ms >= row.ended_at_ms + limit_ms:
+        if row.ended_at_ms is not None and self._tasks.now_ms >= row.ended_at_ms + limit_ms:
             raise StoppedError
 
-    def _while_needed(self, row: Row, steps: Steps[Any]) -> Steps[Any]:
-        """Go through the steps of a look-up. Raise StoppedError between them as _check() does."""
-        try:
-            step = next(steps)
-            while True:
-                self._check(row)
-                try:
-                    got = yield step
-                except CallError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(got)
-        except StopIteration as end:
-            return end.value
-
-    def _until_idle(self, row: Row) -> Steps[None]:
+    async def _until_idle(self, row: Row) -> None:
         """Wait until no batch is queued or in flight."""
         while self._table.is_busy(row.index):
             self._check(row)
-            yield from self.settle(row)
-            yield from self.add_partitions(row)
+            await self.settle(row)
+            await self.add_partitions(row)
             # Asked again: what was stored meanwhile has taken back the wish for an event.
             if not self._table.is_busy(row.index):
                 return
             row.awaits_news = True
-            yield Pause(LOOK_MS)
+            await row.news.wait(LOOK_MS)
             row.awaits_news = False
 
-    def _wait_for_former(self, row: Row) -> Steps[None]:
+    async def _wait_for_former(self, row: Row) -> None:
         """Wait for the end of a transaction with this transactional id whose front-end has ended."""
         while any(self._is_former(row, index) for index in self._table.rows()):
             self._check(row)
-            yield Pause(PAUSE_MS)
+            await row.news.wait(PAUSE_MS)
 
     def _is_former(self, row: Row, index: int) -> bool:
         other = self._table.read(index)
@@ -579,10 +577,6 @@ def _producer(state: TransactionState) -> dict[str, Any]:
         "producer_id": state.producer_id,
         "producer_epoch": state.epoch,
     }
-
-
-def _always(body: dict[str, Any]) -> Callable[[int], dict[str, Any]]:
-    return lambda version: body
 
 
 def _by_topic(

@@ -24,7 +24,7 @@ cdef enum:
     IDLE_MS = 1000
 
 
-cdef class Connections:
+cdef class Nodes:
     """The connections of a loop. `index` is the index of a broker's node in it.
 
     A connection is CONNECTING, then HANDSHAKING if it uses TLS, NEGOTIATING, and READY.

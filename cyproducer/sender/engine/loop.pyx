@@ -422,7 +422,7 @@ cdef class Loop:
         """Return events that replace those for which there was no memory, made from the state.
 
         An event reports a change only once. If it is lost, nothing would request a producer id, connect, or detach a
-        front-end again. Resync makes Brokers compare its links with their connections. These events come after the
+        front-end again. Resync makes Connections compare its states with those of the loop. These events come after the
         stored ones.
         """
         cdef FrontEnd *front_end = self.core.front_end.first

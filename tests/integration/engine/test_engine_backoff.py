@@ -52,7 +52,7 @@ def test_pauses_between_attempts_grow(broker, fault):
 def test_another_leader_ends_the_pause(broker):
     """The previous leader refused the batch. Metadata requests do not wait for that pause in this test."""
     with Rig(broker, retry_backoff_ms=600_000, retry_backoff_max_ms=600_000) as rig:
-        rig.engine._brokers.metadata._backoff = ExponentialBackoff(5, 20)
+        rig.engine._cluster._backoff = ExponentialBackoff(5, 20)
         rig.begin()
         broker.move_leaders()
         rig.send(0, 0)

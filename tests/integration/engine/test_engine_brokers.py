@@ -11,10 +11,10 @@ from support.fault_rig import Rig
 from support.front_end import run_until
 from support.tcp_server import full_port
 
-from cyproducer.sender.brokers import broker_connections
-from cyproducer.sender.brokers.broker import connecting_socket
-from cyproducer.sender.brokers.broker_connections import Brokers
+from cyproducer.sender.brokers import connection as connection_module
+from cyproducer.sender.brokers.connection import Connection, connecting_socket
 from cyproducer.sender.brokers.resolver import Address
+from cyproducer.sender.engine.events import Answered, Closed
 from cyproducer.version import VERSION
 
 RESPONSE_BYTES_MAX = 104_857_600  # socket.request.max.bytes of a broker; its answers are not longer
@@ -23,7 +23,7 @@ RESPONSE_BYTES_MAX = 104_857_600  # socket.request.max.bytes of a broker; its an
 def test_a_topic_that_was_forgotten_is_asked_for_again_when_a_batch_comes(rig, broker):
     """The leader is gone as well, so only metadata can tell where to send."""
     rig.begin()
-    metadata = rig.engine._brokers.metadata
+    metadata = rig.engine._cluster
     metadata.max_idle_ms = -1  # every topic is forgotten as soon as it is answered
     metadata.request_update()
     run_until(rig.engine, lambda: not metadata.topics)
@@ -36,13 +36,59 @@ def test_a_topic_that_was_forgotten_is_asked_for_again_when_a_batch_comes(rig, b
     assert rig.errors(0) == [0, 0]
 
 
+class ClosingLoop:
+    """A loop that reports an answer and the end of its connection at the same time."""
+
+    def __init__(self, loop, broker):
+        self._loop = loop
+        self._broker = broker
+        self.closed = False
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+    def run(self, timeout_ms):
+        events, ready = self._loop.run(timeout_ms)
+        if any(isinstance(event, Answered) for event in events):
+            self._broker.drop_connections()
+            while not any(isinstance(event, Closed) for event in events):
+                events = events + self._loop.run(50)[0]
+            self.closed = True
+        return events, ready
+
+
+def test_an_answer_counts_although_its_connection_has_ended(rig, broker):
+    rig.begin()
+    loop = rig.engine._loop = ClosingLoop(rig.engine._loop, broker)
+    before = rig.engine._cluster.answers
+    rig.engine._cluster.request_update()
+    run_until(rig.engine, lambda: loop.closed)
+    assert rig.engine._cluster.answers == before + 1
+    rig.engine._loop = loop._loop
+    rig.check()
+
+
+def test_a_request_after_an_idle_time_uses_the_connection_that_it_has(broker):
+    """Nothing is sent on it yet when idle connections are closed."""
+    with Rig(broker, connections_max_idle_ms=1000) as rig:
+        rig.begin()
+        time.sleep(1.2)
+        rig.engine._cluster.request_update()
+        rig.engine._do_due_work(time.monotonic_ns() // 1_000_000)
+        assert rig.engine._cluster.last_error == ""
+        rig.send(0, 0)
+        rig.finish()
+        assert rig.errors(0) == [0, 0]
+        assert rig.engine._cluster.last_error == ""
+
+
 def test_a_topic_with_batches_is_not_forgotten_in_an_outage(rig, broker):
     rig.begin()
     broker.down.update((1, 2))
     broker.drop_connections()
-    rig.engine._brokers.metadata.max_idle_ms = 0  # a topic that is not in use at this moment counts as idle
+    rig.engine._cluster.max_idle_ms = 0  # a topic that is not in use at this moment counts as idle
     rig.send(0, 0)
-    run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)  # the engine has lost the leaders
+    run_until(rig.engine, lambda: rig.engine._cluster.bootstrapping)  # the engine has lost the leaders
     broker.down.clear()
     rig.finish()
     assert rig.errors(0) == [0, 0]
@@ -82,7 +128,7 @@ def test_a_broker_with_an_impossible_port_is_left_out(rig, broker, port, caplog)
     broker.lies = add_a_broker
     rig.begin()
     rig.check()
-    assert 9 not in rig.engine._brokers.links
+    assert rig.engine._connections.get(9) is None
     assert len([text for text in caplog.messages if f"127.0.0.1:{port}" in text]) == 1
 
 
@@ -94,7 +140,7 @@ def test_an_answer_that_cannot_be_handled_costs_its_connection_alone(rig, broker
         failed.append(arguments)
         raise RuntimeError("whatever")
 
-    monkeypatch.setattr(rig.engine._brokers.metadata, "_merge", fail_once)
+    monkeypatch.setattr(rig.engine._cluster, "_merge", fail_once)
     rig.begin()
     rig.check()
     assert failed
@@ -115,7 +161,7 @@ def test_a_response_to_another_request_ends_the_connection(rig, broker, monkeypa
     accepted = broker.accepted
     encode = cluster.encode_response
     monkeypatch.setattr(cluster, "encode_response", shift_once)
-    rig.engine._brokers.metadata.request_update()
+    rig.engine._cluster.request_update()
     rig.send(0, 0)
     run_until(rig.engine, lambda: rig.listen() or (wrong and broker.accepted > accepted))
     rig.finish()
@@ -155,7 +201,7 @@ def test_bootstrap_servers_are_asked_when_no_known_broker_is_usable(silent):
         broker.drop_connections()
         rig.send(0, 0)
         rig.send(0, 1)
-        run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)
+        run_until(rig.engine, lambda: rig.engine._cluster.bootstrapping)
         broker.mute.clear()
         broker.nonsense = False
         rig.finish()
@@ -169,9 +215,9 @@ def test_bootstrap_servers_are_not_asked_again_without_recovery():
         broker.down.update((1, 2))
         broker.drop_connections()
         rig.send(0, 0)
-        links = rig.engine._brokers.links
-        run_until(rig.engine, lambda: links[1].failures >= 3 and links[2].failures >= 3)
-        assert not rig.engine._brokers.metadata.bootstrapping
+        known = [rig.engine._connections.get(node).broker for node in (1, 2)]
+        run_until(rig.engine, lambda: all(each._failures >= 3 for each in known))
+        assert not rig.engine._cluster.bootstrapping
         since = time.monotonic()
         broker.down.clear()
         rig.finish()
@@ -189,8 +235,8 @@ def test_bootstrap_servers_are_asked_when_there_is_no_metadata_for_too_long(capl
         rig.send(0, 1)  # by another connection than the metadata
         run_until(rig.engine, lambda: broker.produce_requests > requests)
         broker.lies = lambda answer: answer.update(brokers=[])
-        rig.engine._brokers.metadata.request_update()
-        run_until(rig.engine, lambda: rig.engine._brokers.metadata.bootstrapping)
+        rig.engine._cluster.request_update()
+        run_until(rig.engine, lambda: rig.engine._cluster.bootstrapping)
         assert "no metadata within metadata_recovery_rebootstrap_trigger_ms" in caplog.text
         broker.lies = None
         rig.send(0, 0)
@@ -209,19 +255,19 @@ def black_hole():
 def test_an_attempt_to_connect_ends_after_its_time(broker, black_hole, monkeypatch):
     settings = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 300}
     with Rig(broker, **settings) as rig:
-        control = rig.engine._brokers
+        engine = rig.engine
         monkeypatch.setattr(
-            control.resolver, "resolve", lambda host, port, then: then([Address(socket.AF_INET, black_hole)])
+            engine._resolver, "resolve", lambda host, port, then: then([Address(socket.AF_INET, black_hole)])
         )
-        control.metadata.want("t", 0)
+        engine._cluster.want("t", 0)
         errors: list[str] = []
 
         def three_times() -> bool:
-            if control.last_error not in errors[-1:]:
-                errors.append(control.last_error)
-            return control.links[-1].setup_failures >= 3
+            if engine._report.last_error not in errors[-1:]:
+                errors.append(engine._report.last_error)
+            return engine._connections.get(-1).broker._setup_failures >= 3
 
-        control.maintain(time.monotonic_ns() // 1_000_000)
+        engine._do_due_work(time.monotonic_ns() // 1_000_000)
         run_until(rig.engine, three_times)
     limits_ms = [int(error.split("within ")[1].split(" ms")[0]) for error in errors if error]
     assert 80 <= limits_ms[0] <= 120
@@ -239,7 +285,7 @@ def hasty_rig(broker):
 
 def test_the_second_address_of_a_peer_that_is_no_broker_has_its_time_limit(hasty_rig, broker, black_hole, monkeypatch):
     rig = hasty_rig
-    resolver = rig.engine._brokers.resolver
+    resolver = rig.engine._resolver
     resolve, asked = resolver.resolve, []
 
     def resolve_to_both(host, port, then):
@@ -259,18 +305,18 @@ def test_the_second_address_of_a_peer_that_is_no_broker_has_its_time_limit(hasty
 
 def test_an_attempt_that_fails_at_once_is_repeated_after_its_backoff(rig, monkeypatch):
     """Only the clock starts the next attempt: no descriptor becomes ready."""
-    control = rig.engine._brokers
+    engine = rig.engine
     monkeypatch.setattr(
-        control.resolver, "resolve", lambda host, port, then: then(OSError(101, "Network is unreachable"))
+        engine._resolver, "resolve", lambda host, port, then: then(OSError(101, "Network is unreachable"))
     )
-    control.metadata.want("t", 0)
+    engine._cluster.want("t", 0)
     now_ms = time.monotonic_ns() // 1_000_000
-    for _ in range(3):
-        due_ms = control.maintain(now_ms)
+    for _ in range(6):
+        due_ms = engine._do_due_work(now_ms)
         assert due_ms <= 100, "reconnect_backoff_max_ms is 20 here"
         now_ms += due_ms
-    assert "Network is unreachable" in control.last_error
-    assert control.links[-1].failures >= 2
+    assert "Network is unreachable" in engine._report.last_error
+    assert engine._connections.get(-1).broker._failures >= 2
 
 
 def leave(broker: ScriptedBroker, node: int) -> None:
@@ -303,7 +349,7 @@ def test_a_lone_broker_with_the_allowed_requests_in_flight_is_asked():
         broker.faults.append(Fault(delay=1.0))
         rig.send_now(0, 0)
         rig.refresh_metadata()
-        state = rig.engine._loop.connection_state(rig.engine._brokers.links[1].index)
+        state = rig.engine._loop.connection_state(rig.engine._connections.get(1).node)
         assert state == ("ready", 2), "the answer to the batch comes later"
         rig.finish()
 
@@ -315,10 +361,10 @@ def test_a_broker_that_has_left_the_cluster_is_not_asked(rig, broker):
         rig.send(0, partition)
     rig.settle()
     leave(broker, 1)
-    control = rig.engine._brokers
-    control.metadata.request_update()
-    run_until(rig.engine, lambda: 1 not in control.metadata.brokers)
-    assert control.links[1].versions is not None
+    cluster = rig.engine._cluster
+    cluster.request_update()
+    run_until(rig.engine, lambda: 1 not in cluster.brokers)
+    assert rig.engine._connections.get(1).versions is not None
     asked = len(broker.requests)
     for _ in range(3):
         rig.refresh_metadata()
@@ -333,7 +379,7 @@ def test_a_name_of_a_broker_that_has_left_the_cluster_is_not_looked_up(rig, brok
         for topic in answer["topics"]:
             topic["partitions"] = [{**p, "leader_id": 9, "leader_epoch": 5} for p in topic["partitions"]]
 
-    resolver = rig.engine._brokers.resolver
+    resolver = rig.engine._resolver
     resolve, looked_up = resolver.resolve, []
 
     def refuse_nowhere(host, port, then):
@@ -346,7 +392,7 @@ def test_a_name_of_a_broker_that_has_left_the_cluster_is_not_looked_up(rig, brok
     monkeypatch.setattr(resolver, "resolve", refuse_nowhere)
     rig.attach()
     broker.lies = lead_from_nowhere
-    metadata = rig.engine._brokers.metadata
+    metadata = rig.engine._cluster
     metadata.request_update()
     run_until(rig.engine, lambda: 9 in metadata.brokers)
     rig.send(0, 0)
@@ -371,7 +417,7 @@ def test_batches_for_a_broker_that_has_left_wait_for_another_leader(rig, broker)
         rig.send(0, partition)
     rig.settle()
     broker.lies = lambda answer: answer.update(brokers=[b for b in answer["brokers"] if b["node_id"] != 2])
-    metadata = rig.engine._brokers.metadata
+    metadata = rig.engine._cluster
     metadata.request_update()
     run_until(rig.engine, lambda: 2 not in metadata.brokers)
     broker.down.add(2)
@@ -379,7 +425,7 @@ def test_batches_for_a_broker_that_has_left_wait_for_another_leader(rig, broker)
     rig.send(0, 1)
     before = broker.metadata_requests
     run_until(rig.engine, lambda: broker.metadata_requests >= before + 3)
-    assert rig.engine._loop.connection_state(rig.engine._brokers.links[2].index)[0] == "closed"
+    assert rig.engine._loop.connection_state(rig.engine._connections.get(2).node)[0] == "closed"
     leave(broker, 2)
     rig.finish()
     assert rig.errors(0) == [0, 0, 0]
@@ -416,14 +462,14 @@ def attempts(monkeypatch):
         found.append(address[1][0])
         return connecting_socket(address, *sizes)
 
-    monkeypatch.setattr(broker_connections, "connecting_socket", note)
+    monkeypatch.setattr(connection_module, "connecting_socket", note)
     return found
 
 
 def test_all_addresses_of_a_name_are_tried_and_the_last_one_comes_last(monkeypatch, attempts):
     """Only the third address has a listener."""
     with ScriptedBroker(nodes=1) as broker, Rig(broker) as rig:
-        resolver = rig.engine._brokers.resolver
+        resolver = rig.engine._resolver
         looked_up = []
 
         def to_three(host, port, then):
@@ -452,15 +498,15 @@ def test_canonical_names_are_for_bootstrap_servers(monkeypatch, lookup):
     As in Kafka, a certificate must have the canonical name then, and Kerberos uses it.
     """
     asked, checked = [], {}
-    connect_to = Brokers.connect_to
+    connect = Connection._connect
 
-    def note(brokers, link, address):
-        connect_to(brokers, link, address)
-        checked[link.name] = link.checked_host
+    def note(connection, address):
+        connect(connection, address)
+        checked[connection.broker.name] = connection.broker.checked_host
 
-    monkeypatch.setattr(Brokers, "connect_to", note)
+    monkeypatch.setattr(Connection, "_connect", note)
     with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, client_dns_lookup=lookup) as rig:
-        resolver = rig.engine._brokers.resolver
+        resolver = rig.engine._resolver
         for name in ("resolve", "resolve_canonical"):
             monkeypatch.setattr(
                 resolver,
@@ -484,12 +530,12 @@ def test_an_idle_connection_is_closed_after_its_time(monkeypatch, max_idle_ms, c
     """The loop says that the connections were idle for two seconds. A record makes a new connection."""
     with ScriptedBroker(nodes=1) as broker, Rig(broker, connections_max_idle_ms=max_idle_ms) as rig:
         rig.begin()
-        control, before = rig.engine._brokers, broker.accepted
-        patient = PatientLoop(control.loop)
-        monkeypatch.setattr(control, "loop", patient)
-        control.maintain(time.monotonic_ns() // 1_000_000)
+        connections, before = rig.engine._connections, broker.accepted
+        patient = PatientLoop(rig.engine._loop)
+        monkeypatch.setattr(connections, "_loop", patient)
+        connections.tick(time.monotonic_ns() // 1_000_000)
         monkeypatch.undo()
-        assert rig.engine._loop.connection_state(control.links[1].index)[0] == ("closed" if closed else "ready")
+        assert rig.engine._loop.connection_state(connections.get(1).node)[0] == ("closed" if closed else "ready")
         rig.send(0, 0)
         rig.finish()
         assert broker.accepted == before + closed
@@ -518,7 +564,7 @@ def test_sizes_of_socket_buffers(broker, monkeypatch, size):
         made.append(tuple(sock.getsockopt(socket.SOL_SOCKET, name) for name in (socket.SO_SNDBUF, socket.SO_RCVBUF)))
         return sock
 
-    monkeypatch.setattr(broker_connections, "connecting_socket", note)
+    monkeypatch.setattr(connection_module, "connecting_socket", note)
     with Rig(broker, send_buffer_bytes=size, receive_buffer_bytes=2 * size) as rig:
         rig.attach()
     assert set(made) == {(2 * size, 4 * size)}

@@ -109,7 +109,7 @@ ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: ERRORS[row.code].name
 def test_what_a_code_means_for_a_batch(row, rig, broker):
     rig.begin(delivery_timeout_ms=120_000)
     requests, asked = broker.produce_requests, broker.metadata_requests
-    rig.engine._brokers.metadata.max_age_ms = 10 * FAR_MS
+    rig.engine._cluster.max_age_ms = 10 * FAR_MS
     broker.faults.append(Fault(code=row.code))
     rig.deliver(0, 0, records=1)
     expected = row.code if row.batch == FAILS else 0
@@ -123,7 +123,7 @@ def test_what_a_code_means_for_a_batch(row, rig, broker):
     if row.batch in ids:
         assert [(batch.producer_id, batch.epoch) for batch in broker.partitions[0].batches] == ids[row.batch]
         assert [batch.first for batch in broker.partitions[0].batches] == [0, 0]
-    wanted = rig.engine._brokers.metadata.next_request_at(time.monotonic_ns() // 1_000_000)
+    wanted = rig.engine._cluster.next_request_at(time.monotonic_ns() // 1_000_000)
     refreshed = broker.metadata_requests > asked or wanted is None or wanted < _now_ms() + FAR_MS
     assert refreshed == row.refresh
     rig.deliver(0, 0)

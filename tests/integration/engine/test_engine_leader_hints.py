@@ -54,14 +54,14 @@ def test_a_named_leader_that_was_not_known_is_added_with_its_address():
     with ScriptedBroker(partitions=1, nodes=3) as broker, Rig(broker, **PATIENT) as rig:
         broker.lies = without_the_last
         rig.attach()
-        assert sorted(rig.engine._brokers.metadata.brokers) == [1, 2]
+        assert sorted(rig.engine._cluster.brokers) == [1, 2]
         broker.names_leader = truth
         broker.partitions[0].leader, broker.partitions[0].leader_epoch = 3, 2
         # the metadata that the error asks for would remove broker 3 again
-        rig.engine._brokers.metadata.request_update = lambda: None
+        rig.engine._cluster.request_update = lambda: None
         rig.send(0, 0)
         rig.finish()
-        assert sorted(rig.engine._brokers.metadata.brokers) == [1, 2, 3]
+        assert sorted(rig.engine._cluster.brokers) == [1, 2, 3]
         assert rig.errors(0) == [0]
 
 
@@ -84,7 +84,7 @@ def test_a_newer_epoch_of_the_same_leader_ends_the_backoff():
         rig.send(0, 0)
         run_until(rig.engine, lambda: rig.engine.stats()["totals"]["retries"] == 1)
         broker.partitions[0].leader_epoch += 1
-        metadata = rig.engine._brokers.metadata
+        metadata = rig.engine._cluster
         metadata._full_not_before_ms = None  # PATIENT also delays a refresh
         metadata.request_update()
         rig.finish()
@@ -109,7 +109,7 @@ def test_a_real_broker_names_the_leader_after_an_election(kafka3, new_topic):
     kafka3.restart(preferred)
     wait_until(lambda: len(kafka3.metadata(topic, asked).brokers) == 3, 60, "three brokers")
     with EngineRig(kafka3.bootstrap_servers) as rig:
-        front_end, metadata = rig.attach(), rig.engine._brokers.metadata
+        front_end, metadata = rig.attach(), rig.engine._cluster
         number = topic_number(rig.engine, front_end, topic)
         former = metadata.topics[topic].partitions[0].leader_id
         assert former != preferred

@@ -87,7 +87,7 @@ def test_a_broker_without_the_api_counts_as_a_refusal(rig, broker, versions):
     broker.apis_left_out = set()
     announce(broker, (0, 4))
     broker.drop_connections()
-    run_until(rig.engine, lambda: all(link.versions is None for link in rig.engine._brokers.links.values()))
+    run_until(rig.engine, lambda: all(each.versions is None for each in rig.engine._connections))
     rig.deliver(0, 0)
     assert rig.errors(0) == [UNSUPPORTED_VERSION, 0]
 
@@ -178,10 +178,8 @@ def test_another_connection_that_ends_does_not_ask_twice(long_timeout_rig, broke
     rig.attach()
     rig.send(1, 0)
     run_until(rig.engine, lambda: broker.producer_ids == 1)
-    control = rig.engine._brokers
-    asked = control.producer_ids.asked
-    (other,) = [link for link in control.links.values() if link is not asked and link.versions is not None]
-    rig.engine._loop.close_node(other.index)
+    (other,) = [each for each in rig.engine._connections if each.versions is not None and not each._pending]
+    other.drop()
     rig.settle()
     assert broker.producer_ids == 1
     assert rig.errors(1) == [0]

@@ -46,7 +46,7 @@ def test_a_batch_of_a_silent_broker_that_has_left_the_cluster_is_sent_to_the_new
     broker.lies = leave_out
     rig.finish(20)
     assert rig.errors(0) == [0, 0, 0]
-    assert "does not answer" in rig.engine._brokers.links[SILENT].last_error
+    assert "does not answer" in rig.engine._connections.get(SILENT).broker.last_error
 
 
 def test_a_silent_broker_of_the_cluster_is_waited_for(rig, broker):
@@ -55,7 +55,7 @@ def test_a_silent_broker_of_the_cluster_is_waited_for(rig, broker):
     before = questions(broker, STAYS)
     run_until(rig.engine, lambda: questions(broker, STAYS) >= before + 3)
     assert rig.engine.undelivered() == 1
-    assert rig.engine._loop.connection_state(rig.engine._brokers.links[SILENT].index) == ("ready", 1)
+    assert rig.engine._loop.connection_state(rig.engine._connections.get(SILENT).node) == ("ready", 1)
     broker.mute.clear()
     broker.drop_connections()  # it has not read the requests
     rig.finish(20)
@@ -76,7 +76,7 @@ def test_without_another_broker_the_request_times_out():
         rig.begin()
         broker.mute.add(STAYS)
         rig.send(0, 0)
-        run_until(rig.engine, lambda: "request_timeout_ms" in rig.engine._brokers.links[STAYS].last_error)
+        run_until(rig.engine, lambda: "request_timeout_ms" in rig.engine._connections.get(STAYS).broker.last_error)
         broker.mute.clear()
         rig.finish(20)
 
@@ -121,12 +121,12 @@ def test_a_request_that_cannot_be_written_counts_as_unanswered():
         broker.deaf.add(SILENT)
         for partition in range(1, 40, 2):
             rig.send(0, partition, size=1900)
-        silent = rig.engine._brokers.links[SILENT]
-        run_until(rig.engine, lambda: rig.engine._loop.connection_state(silent.index)[1] > 0)
+        silent = rig.engine._connections.get(SILENT)
+        run_until(rig.engine, lambda: rig.engine._loop.connection_state(silent.node)[1] > 0)
         broker.move_leaders()
         broker.lies = leave_out
         rig.finish(20)
-        assert "does not answer" in silent.last_error
+        assert "does not answer" in silent.broker.last_error
 
 
 def test_a_leader_that_was_stopped_is_left_when_the_cluster_has_another_one(kafka3, new_topic):
@@ -175,7 +175,7 @@ def test_a_broker_that_does_not_read_keeps_its_connection():
         rig.send(0, OF_SILENT, records=4, size=3000)
         before = questions(broker, STAYS)
         run_until(rig.engine, lambda: questions(broker, STAYS) >= before + 8, 60)
-        assert rig.engine._brokers.links[SILENT].last_error == ""
+        assert rig.engine._connections.get(SILENT).broker.last_error == ""
         broker.mute.clear()
         broker.drop_connections()  # it has not read the request
         rig.finish(40)

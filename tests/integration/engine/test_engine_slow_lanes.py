@@ -308,7 +308,7 @@ def test_the_number_of_a_slow_partition_is_given_back(broker, monkeypatch) -> No
             while broker.topic in rig.engine._loop.topics():
                 ahead[0] += IDLE_MS + 1
                 answered = broker.metadata_requests
-                rig.engine._brokers.metadata.request_update()
+                rig.engine._cluster.request_update()
                 rig.engine.want_topic(rig.front_ends[0].attach_id, "another")
                 run_until(rig.engine, lambda before=answered: broker.metadata_requests > before)
                 for _ in range(20):

@@ -100,7 +100,7 @@ def test_an_answer_to_a_batch(rig, broker):
 def test_an_answer_with_metadata(rig, broker):
     """Each one has a newer epoch of the leader."""
     connections, requests = broker.accepted, broker.metadata_requests
-    metadata = rig.engine._brokers.metadata
+    metadata = rig.engine._cluster
 
     def ask():
         broker.partitions[0].leader_epoch += 1
@@ -118,7 +118,7 @@ def test_an_answer_with_metadata(rig, broker):
 def test_an_answer_with_the_versions(rig, broker):
     """Each one is the first answer of another connection."""
     connections = broker.accepted
-    link = rig.engine._brokers.links[1]
+    link = rig.engine._connections.get(1)
 
     def ask():
         broker.drop_connections()

@@ -39,10 +39,10 @@ def start() -> Iterator[Start]:
         broker.__enter__()
         rig = Rig(broker, **{"request_timeout_ms": 10_000, **settings})
         ends.append((rig, broker))
-        rig.engine._brokers.telemetry._look_at_ms = 1 << 60  # the requests begin behind the first batch
+        rig.engine._telemetry._look_at_ms = 1 << 60  # the requests begin behind the first batch
         rig.attach()
         deliver(rig, partitions)
-        rig.engine._brokers.telemetry._look_at_ms = 0
+        rig.engine._telemetry._look_at_ms = 0
         return rig, telemetry
 
     yield start
@@ -68,7 +68,7 @@ def helpers() -> list[int]:
 
 
 def states(rig: Rig):
-    return rig.engine._brokers.telemetry._telemetry
+    return rig.engine._telemetry._telemetry
 
 
 def due_ms(rig: Rig) -> float | None:
@@ -289,10 +289,10 @@ def test_no_connection_is_made_to_ask_but_for_a_process_that_wants_the_id() -> N
 def test_a_closed_connection_is_made_again_for_a_push(start: Start) -> None:
     rig, telemetry = start(Telemetry(interval_ms=1000))
     run_until(rig.engine, lambda: states(rig).state is State.PUSH_NEEDED)
-    brokers = rig.engine._brokers
-    brokers._max_idle_ms = -1  # the connection is idle, so that nothing else needs it again
-    run_until(rig.engine, lambda: all(brokers.is_closed(link) for link in brokers.links.values()))
-    brokers._max_idle_ms = LONG_MS
+    connections = rig.engine._connections
+    connections._max_idle_ms = -1  # the connection is idle, so that nothing else needs it again
+    run_until(rig.engine, lambda: all(each.is_closed for each in connections))
+    connections._max_idle_ms = LONG_MS
     pushed(rig, telemetry, 1)
     assert (len(telemetry.asked), rig.broker.accepted) == (1, 2)
 
@@ -385,7 +385,7 @@ def test_counts_of_a_predecessor_are_not_pushed_again(start: Start) -> None:
     """The sums of a successor begin with it, since its predecessor may have pushed what it has counted."""
     for delta in (False, True):
         rig, telemetry = start(Telemetry(delta=delta))
-        rig.engine._brokers.telemetry.measure(rig.engine._front_ends.counts, True)
+        rig.engine._telemetry.measure(rig.engine._front_ends.counts, True)
         first = pushed(rig, telemetry, 1)[0]
         assert first.value(SENT) == first.value("topic.record.send.total", topic=rig.broker.topic) == 0
         deliver(rig)
@@ -424,7 +424,7 @@ def test_a_push_in_flight_is_waited_for_before_the_last_one(start: Start) -> Non
 def test_without_a_subscription_there_is_no_last_push(start: Start, metrics: list[str]) -> None:
     rig, telemetry = start(Telemetry(metrics, interval_ms=LONG_MS))
     if metrics:
-        rig.engine._brokers.telemetry._telemetry.__init__()  # as before the first response
+        rig.engine._telemetry._telemetry.__init__()  # as before the first response
     else:
         asked(rig, telemetry, 1)
         run_until(rig.engine, lambda: states(rig).subscription is not None)

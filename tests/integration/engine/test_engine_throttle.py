@@ -26,7 +26,7 @@ from cyproducer import errors
 from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
 from cyproducer.devkafka.maven import DownloadError
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.throttling import THROTTLES_FROM
+from cyproducer.sender.brokers.connection import THROTTLES_FROM
 
 FOR_EVER_MS = 600_000
 
@@ -50,11 +50,11 @@ def test_an_impossible_time_is_limited_and_told(lone_broker, api, caplog):
             rig.deliver(0, 0)
         else:
             lone_broker.throttles[api] = 2**31 - 1
-            rig.engine._brokers.metadata.request_update()
+            rig.engine._cluster.request_update()
             run_until(rig.engine, lambda: not lone_broker.throttles)
-        (link,) = rig.engine._brokers.links.values()
-        run_until(rig.engine, lambda: rig.engine._loop.throttled_ms(link.index) > 0)
-        assert rig.engine._loop.throttled_ms(link.index) <= 300_000
+        (connection,) = rig.engine._connections
+        run_until(rig.engine, lambda: rig.engine._loop.throttled_ms(connection.node) > 0)
+        assert rig.engine._loop.throttled_ms(connection.node) <= 300_000
         rig.send(0, 1)
         rig.finish()
         assert rig.errors(0)[-1] == errors.DELIVERY_TIMEOUT
@@ -114,8 +114,8 @@ def test_a_shorter_time_of_another_api_does_not_replace_a_longer_one(lone_broker
             lone_broker.throttles[METADATA] = 1
         before = lone_broker.metadata_requests
         rig.send(0, 0)
-        run_until(rig.engine, lambda: rig.engine._loop.connection_state(rig.engine._brokers.links[1].index)[1] > 0)
-        rig.engine._brokers.metadata.request_update()
+        run_until(rig.engine, lambda: rig.engine._loop.connection_state(rig.engine._connections.get(1).node)[1] > 0)
+        rig.engine._cluster.request_update()
         run_until(rig.engine, lambda: lone_broker.metadata_requests > before)
         rig.settle()
         rig.send(0, 0)
@@ -143,10 +143,9 @@ def test_a_shorter_time_does_not_replace_a_longer_one(lone_broker):
 def test_metadata_requests_go_to_another_broker(rig, broker):
     """The only broker that is connected throttles."""
     rig.begin()
-    control = rig.engine._brokers
-    (connected,) = [link for link in control.links.values() if link.versions is not None]
-    assert connected.broker_id == 1
-    rig.engine._loop.throttle(connected.index, FOR_EVER_MS)
+    (connected,) = [each for each in rig.engine._connections if each.versions is not None]
+    assert connected.broker.id == 1
+    rig.engine._loop.throttle(connected.node, FOR_EVER_MS)
     rig.refresh_metadata()
     assert [node for _, node, api in broker.requests if api == METADATA][-1] == 2
 
@@ -154,7 +153,7 @@ def test_metadata_requests_go_to_another_broker(rig, broker):
 def test_a_metadata_request_waits_if_every_broker_throttles(lone_broker):
     with Rig(lone_broker) as rig:
         rig.attach()
-        rig.engine._loop.throttle(rig.engine._brokers.links[1].index, 500)
+        rig.engine._loop.throttle(rig.engine._connections.get(1).node, 500)
         since = time.monotonic()
         rig.refresh_metadata()
         assert time.monotonic() - since >= 0.49
@@ -164,7 +163,7 @@ def test_a_throttled_broker_is_not_connected_to_again_at_once(lone_broker):
     """A new connection would bypass the time that the broker has set."""
     with Rig(lone_broker) as rig:
         rig.begin()
-        rig.engine._loop.throttle(rig.engine._brokers.links[1].index, 500)
+        rig.engine._loop.throttle(rig.engine._connections.get(1).node, 500)
         since = time.monotonic()
         lone_broker.drop_connections()
         rig.send(0, 0)

@@ -99,8 +99,8 @@ def test_a_topic_that_was_created_again_is_known_without_topic_ids_too():
 def test_a_topic_without_batches_is_forgotten_after_metadata_max_idle_ms(broker, monkeypatch, unused_ms, kept):
     with Rig(broker, metadata_max_idle_ms=5000) as rig:
         rig.begin()
-        metadata = rig.engine._brokers.metadata
-        rig.engine._brokers._note_used(engine_module._now_ms())
+        metadata = rig.engine._cluster
+        rig.engine._metadata._keep_used_topics(engine_module._now_ms())
         clock = engine_module._now_ms
         monkeypatch.setattr(engine_module, "_now_ms", lambda: clock() + unused_ms)
         before = broker.metadata_requests
@@ -125,9 +125,9 @@ def test_leader_epochs_count_from_metadata_9_on(version, asked):
         broker.lies = name_an_older_epoch
         broker.partitions[0].leader = asked
         before = broker.metadata_requests
-        rig.engine._brokers.metadata.request_update()
-        run_until(rig.engine, lambda: broker.metadata_requests > before and not rig.engine._brokers.unsettled)
-        run_until(rig.engine, lambda: rig.engine._brokers.metadata._in_flight is None)
+        rig.engine._cluster.request_update()
+        run_until(rig.engine, lambda: broker.metadata_requests > before and not rig.engine._metadata.is_unsettled)
+        run_until(rig.engine, lambda: rig.engine._cluster._in_flight is None)
         rig.send(0, 0)
         rig.finish()
         assert {node for _, node, api in broker.requests if api == PRODUCE} == {asked}

@@ -10,7 +10,7 @@ from kfake.scripted_broker import ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
 
-from cyproducer.sender.brokers import transaction_queries
+from cyproducer.sender.brokers import queries
 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT = 14, 15, 16, 51
 DENIED, CLUSTER_DENIED = 53, 31
@@ -58,14 +58,13 @@ def test_each_broker_is_asked_for_its_open_transactions(cluster, ask, states, as
 
 
 def test_a_coordinator_that_is_not_in_the_metadata_is_waited_for_without_a_busy_loop(cluster, ask, monkeypatch):
-    monkeypatch.setattr(transaction_queries, "CALL_MS", 1000)
-    monkeypatch.setattr(transaction_queries, "QUERY_MS", 1000)
+    monkeypatch.setattr(queries, "CALL_MS", 1000)
+    monkeypatch.setattr(queries, "QUERY_MS", 1000)
     assert ask(do="describe", ids=["a"])["transactions"]
     cluster.coordinators.node = 9
     calls = []
-    brokers = ask.rig.engine._brokers
-    real = brokers.transactions.maintain
-    monkeypatch.setattr(brokers.transactions, "maintain", lambda now_ms: calls.append(now_ms) or real(now_ms))
+    real = ask.rig.engine._do_due_work
+    monkeypatch.setattr(ask.rig.engine, "_do_due_work", lambda now_ms: calls.append(now_ms) or real(now_ms))
     assert "error" in ask(do="describe", ids=["a"])
     assert len(calls) < 300
 
@@ -76,7 +75,7 @@ def test_a_coordinator_that_has_left_the_metadata_is_looked_for_in_newer_metadat
 
     assert ask(do="describe", ids=["a"])["transactions"]
     cluster.lies = hide
-    metadata = ask.rig.engine._brokers.metadata
+    metadata = ask.rig.engine._cluster
     metadata.request_update()
     found = []
     ask.rig.engine.ask_about_transactions({"do": "list", "states": [], "older_than_ms": -1}, found.append)
@@ -86,7 +85,7 @@ def test_a_coordinator_that_has_left_the_metadata_is_looked_for_in_newer_metadat
 
 
 def test_a_broker_that_does_not_answer_is_named_and_the_others_are_listed(cluster, ask, monkeypatch):
-    monkeypatch.setattr(transaction_queries, "CALL_MS", 500)
+    monkeypatch.setattr(queries, "CALL_MS", 500)
     cluster.down = {3}
     found = ask(do="list", states=[], older_than_ms=-1)
     assert [row["coordinator"] for row in found["transactions"]] == [2]
@@ -118,7 +117,7 @@ def test_a_coordinator_that_moves_is_looked_up_again(cluster, ask):
 
 
 def test_a_coordinator_that_is_down_is_looked_up_until_another_broker_has_its_role(cluster, ask, monkeypatch):
-    monkeypatch.setattr(transaction_queries, "CALL_MS", 200)
+    monkeypatch.setattr(queries, "CALL_MS", 200)
     cluster.down = {2}
     found = []
     ask.rig.engine.ask_about_transactions({"do": "describe", "ids": ["a"]}, found.append)
@@ -138,8 +137,8 @@ def test_a_coordinator_that_is_down_is_looked_up_until_another_broker_has_its_ro
     ids=["no coordinator", "no cluster"],
 )
 def test_a_query_without_an_answer_ends_in_time_with_the_reason(ask, cluster, monkeypatch, down, question, text):
-    monkeypatch.setattr(transaction_queries, "CALL_MS", 100)
-    monkeypatch.setattr(transaction_queries, "QUERY_MS", 800)
+    monkeypatch.setattr(queries, "CALL_MS", 100)
+    monkeypatch.setattr(queries, "QUERY_MS", 800)
     cluster.down = down
     answer = ask(**question)
     assert list(answer) == ["error"]

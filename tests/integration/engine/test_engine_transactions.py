@@ -214,7 +214,7 @@ def test_before_kip_890_nothing_is_sent_before_the_partition_is_added(rig, broke
 
 def test_a_held_transaction_sends_nothing_and_says_when_a_batch_waits(rig, broker, producer):
     told = []
-    rig.engine._brokers.transaction_manager.on_event = lambda index, now_ms: told.append(index)
+    rig.engine._transactions.on_event = lambda index: told.append(index)
     producer.ready()
     producer.table.hold(producer.row)
     rig.engine.run(20)

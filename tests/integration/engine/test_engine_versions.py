@@ -108,7 +108,7 @@ def test_a_metadata_response_can_demand_to_bootstrap_again(strategy):
 
     with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, metadata_recovery_strategy=strategy) as rig:
         rig.begin()
-        metadata = rig.engine._brokers.metadata
+        metadata = rig.engine._cluster
         assert not metadata.bootstrapping
         broker.lies = demand_it
         metadata.request_update()
@@ -128,18 +128,18 @@ def test_a_real_broker_gets_topic_ids(kafka, new_topic):
         number = topic_number(engine, front_end, topic)
         rig.deliver(front_end, 0, number)
         assert engine.stats()["totals"]["retries"] == 0
-        versions = {link.versions[PRODUCE] for link in engine._brokers.links.values() if link.versions}
+        versions = {each.versions[PRODUCE] for each in engine._connections if each.versions}
         assert versions == {13}
-        former = engine._brokers.metadata.topics[topic].topic_id
+        former = engine._cluster.topics[topic].topic_id
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         for future in admin.delete_topics([topic]).values():
             future.result(30)
         wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, 30, "the end of the topic")
         kafka.create_topic(topic, 1)
-        assert engine._brokers.metadata.topics[topic].topic_id == former
+        assert engine._cluster.topics[topic].topic_id == former
         rig.deliver(front_end, 1, number)
         assert engine.stats()["totals"]["retries"] > 0
-        assert engine._brokers.metadata.topics[topic].topic_id != former
+        assert engine._cluster.topics[topic].topic_id != former
     assert read_topic(kafka.bootstrap_servers, topic, 1).value == [b"1"]
 
 

@@ -83,7 +83,7 @@ def stop_until_apart(kafka3, rig: EngineRig, sending: Sending) -> int:
         ends = time.monotonic() + 0.3
         while time.monotonic() < ends:
             rig.engine.run(10)
-        states = [rig.engine._loop.connection_state(link.index) for link in rig.engine._brokers._slow_links]
+        states = [rig.engine._loop.connection_state(each.node) for each in rig.engine._connections._slow.values()]
         if ("ready", 1) in states and not sending.has(slow) and all(sending.has(slot) for slot in others):
             return slow
         kafka3.resume(SLOW_FOLLOWER)

@@ -45,7 +45,7 @@ def pass_time(rig: Rig, clock: list[int]) -> None:
     for _ in range(2):  # the first answer finds which topics were used before it
         clock[0] += IDLE_MS + 1
         answered = rig.broker.metadata_requests
-        rig.engine._brokers.metadata.request_update()
+        rig.engine._cluster.request_update()
         rig.engine.want_topic(rig.front_ends[0].attach_id, "another")
         run_until(rig.engine, lambda before=answered: rig.broker.metadata_requests > before)
     for _ in range(20):
@@ -141,7 +141,7 @@ def test_a_number_with_an_open_slot_keeps_its_name(rig: Rig, clock: list[int]) -
 
 
 def test_a_topic_that_is_used_during_the_search_keeps_its_number(rig: Rig, clock: list[int]) -> None:
-    numbers = rig.engine._topic_numbers
+    numbers = rig.engine._metadata._numbers
     former = rig.number
     rest(rig)
     assert numbers.retire([rig.broker.topic]) == []
@@ -154,7 +154,7 @@ def test_a_topic_that_is_used_during_the_search_keeps_its_number(rig: Rig, clock
 
 
 def test_a_batch_that_was_committed_before_the_search_is_delivered(rig: Rig, clock: list[int]) -> None:
-    numbers = rig.engine._topic_numbers
+    numbers = rig.engine._metadata._numbers
     rest(rig)
     rig.send(0, 0)
     assert numbers.retire([rig.broker.topic]) == []
@@ -167,16 +167,16 @@ def test_a_batch_that_was_committed_before_the_search_is_delivered(rig: Rig, clo
 def test_more_names_than_numbers(rig: Rig, clock: list[int]) -> None:
     """One front-end uses more than 16,384 names over time."""
     attach_id = rig.front_ends[0].attach_id
-    numbers = rig.engine._topic_numbers
+    numbers = rig.engine._metadata._numbers
     for turn in range(5):
         names = [f"name-{turn}-{index}" for index in range(4_000)]
         for name in names:
             rig.engine.want_topic(attach_id, name)
-        metadata = rig.engine._brokers.metadata
+        metadata = rig.engine._cluster
         for name in names:  # as if it had left the metadata: 4,000 answers take long
             metadata._wanted.pop(name, None)
             metadata.topics.pop(name, None)
-        rig.engine._idle_topics.add(names, engine_module._now_ms())
+        rig.engine._metadata._idle.add(names, engine_module._now_ms())
         run_until(rig.engine, lambda names=names: topics(rig).isdisjoint(names) and not numbers.is_searching(), 60)
     rig.send(0, 2)
     rig.finish()
@@ -200,7 +200,7 @@ def test_a_higher_epoch_than_the_last_one_needs_another_producer_id(rig: Rig, cl
     for place in range(2):
         layout.write_to(state, "cyp_identity", at + place * layout.size("cyp_identity"), producer_epoch=32767)
     successor.succeed(rig)
-    numbers = rig.engine._topic_numbers
+    numbers = rig.engine._metadata._numbers
     run_until(rig.engine, lambda: not rig.engine._loop.take_used_topics())
     assert numbers.retire([rig.broker.topic]) == []
     while not numbers.search():
@@ -228,7 +228,7 @@ def partition_row(state: int, index: int) -> int:
 def test_a_successor_lets_a_retired_number_keep_its_name(rig: Rig, clock: list[int]) -> None:
     former = rig.number
     rest(rig)
-    assert rig.engine._topic_numbers.retire([rig.broker.topic]) == []
+    assert rig.engine._metadata._numbers.retire([rig.broker.topic]) == []
     rig.send(0, 0)
     successor.succeed(rig)
     rig.settle()
@@ -240,7 +240,7 @@ def test_a_successor_lets_a_retired_number_keep_its_name(rig: Rig, clock: list[i
 def test_a_successor_goes_on_giving_a_number_back(rig: Rig, clock: list[int]) -> None:
     former = rig.number & NUMBER
     rest(rig)
-    assert rig.engine._topic_numbers.retire([rig.broker.topic]) == []
+    assert rig.engine._metadata._numbers.retire([rig.broker.topic]) == []
 
     def decide(state: int, _: list[int]) -> None:
         layout.write_to(state, "cyp_topic_state", topic_state(state, former), state=RETIRED)
@@ -299,8 +299,8 @@ def test_a_broker_that_is_down_does_not_keep_the_numbers(rig: Rig, clock: list[i
     for partition in range(3):
         rig.send(0, partition)
     rig.settle()
-    numbers = rig.engine._topic_numbers
-    metadata = rig.engine._brokers.metadata
+    numbers = rig.engine._metadata._numbers
+    metadata = rig.engine._cluster
     for _ in range(3):
         rig.engine._loop.take_used_topics()
         metadata._wanted.pop(rig.broker.topic)

@@ -14,7 +14,7 @@ from support.supervised import Foreground, kill, pair, the_sender
 
 from cyproducer.host import control_messages
 from cyproducer.producer.attach.attachment import Attachment
-from cyproducer.sender.brokers import node_choice
+from cyproducer.sender.brokers import connections
 
 SLOW = """
 import socket
@@ -51,7 +51,7 @@ class NamedBroker(ScriptedBroker):
 def test_a_bootstrap_server_whose_name_hangs_keeps_no_other_from_being_asked(
     slow_names: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_choice, "LOOKUP_WAIT_MS", 100)
+    monkeypatch.setattr(connections, "LOOKUP_WAIT_MS", 100)
     with NamedBroker(nodes=1) as broker, Rig(broker) as rig:
         rig.attach()
         rig.send(0, 0)

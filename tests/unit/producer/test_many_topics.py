@@ -16,10 +16,10 @@ from support.process import wait_until
 
 from cyproducer import KafkaProducer
 from cyproducer.config.settings import Settings
-from cyproducer.protocol.codec import encode_response
+from cyproducer.protocol.codec import decode_response, encode_response
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.broker_connections import PARTITIONS_PER_ITERATION
 from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.brokers.metadata import PARTITIONS_PER_ITERATION
 from cyproducer.sender.engine.predecessor import PredecessorState
 
 PARTITIONS = 4
@@ -63,17 +63,16 @@ class Sender:
     def __init__(self) -> None:
         settings = Settings.parse(bootstrap_servers="127.0.0.1:1").sender_settings()
         self.engine = Engine(settings, logging.getLogger("engine"))
-        self.brokers = self.engine._brokers
-        self.loop = self.brokers.loop = CountingLoop(self.engine._loop)
-        self.brokers._ensure_links()
-        self.link = self.brokers.links[-1]
-        self.link.versions = {ApiKey.METADATA: 12}
+        self.metadata = self.engine._metadata
+        self.loop = self.metadata._loop = CountingLoop(self.engine._loop)
+        self.engine._connections.update()
+        self.connection = self.engine._connections.get(-1)
         self.asked: list[str] = []
 
     def answer(self, nodes: Iterable[int] = (1,), leader: Callable[[str], int] = lambda name: 1) -> None:
         """Request and answer the wanted topics, and publish one loop iteration's share of them."""
-        now_ms = self.brokers._now_ms = time.monotonic_ns() // 1_000_000
-        names = [item["name"] for item in self.brokers.metadata.request_body(now_ms)["topics"]]
+        now_ms = self.engine._tasks.now_ms = time.monotonic_ns() // 1_000_000
+        names = [item["name"] for item in self.engine._cluster.request_body(now_ms)["topics"]]
         self.asked += names
         body = {
             "brokers": [{"node_id": node, "host": "127.0.0.1", "port": node, "rack": None} for node in nodes],
@@ -86,8 +85,9 @@ class Sender:
                 for name in names
             ],
         }
-        self.brokers._on_metadata(self.link, encode_response(ApiKey.METADATA, 12, 1, body)[4:], now_ms)
-        self.engine._publish()
+        payload = encode_response(ApiKey.METADATA, 12, 1, body)[4:]
+        self.metadata._on_response(self.connection, 12, decode_response(ApiKey.METADATA, 12, payload)[1])
+        self.metadata.publish()
 
     def begin(self, names: Iterable[str], attach_id: int = 0) -> None:
         """Request topics one after the other, each when the previous one is known."""
@@ -105,7 +105,7 @@ def sender() -> Iterator[Sender]:
 
 def test_a_new_topic_is_asked_for_applied_and_published_alone(sender):
     sender.begin(f"topic-{index}" for index in range(300))
-    assert len(sender.asked) == sender.engine.rows_published == sender.loop.calls["set_leaders"] == 300
+    assert len(sender.asked) == sender.metadata.rows_published == sender.loop.calls["set_leaders"] == 300
     assert sender.loop.calls["take_used_topics"] <= 1
     assert len(sender.engine._front_ends.snapshot.read()[3]) == 300
 
@@ -115,11 +115,11 @@ def test_a_want_for_a_known_topic_publishes_nothing_and_wakes_no_other_front_end
     front_ends = [PlainFrontEnd(sender.engine, slots=256) for _ in range(3)]
     for front_end in front_ends:
         front_end.set_header(wants_snapshot=1)
-    published = sender.engine.rows_published
+    published = sender.metadata.rows_published
     for _ in range(50):
         sender.engine.want_topic(front_ends[1].attach_id, "a")
-    assert sender.engine.rows_published == published
-    assert sender.engine.waiters_woken == 1
+    assert sender.metadata.rows_published == published
+    assert sender.metadata.waiters_woken == 1
     woken = select.select([front_end.wake_fd for front_end in front_ends], [], [], 0)[0]
     assert woken == [front_ends[1].wake_fd]
     for front_end in front_ends:
@@ -134,11 +134,11 @@ def test_topics_wake_only_the_front_ends_that_asked_for_them(sender):
     for index in range(100):
         first.set_header(wants_snapshot=2 * index + 1)
         sender.begin([f"topic-{index}"], first.attach_id)
-    assert sender.engine.waiters_woken == 100
+    assert sender.metadata.waiters_woken == 100
     assert select.select([first.wake_fd, second.wake_fd], [], [], 0)[0] == [first.wake_fd]
-    assert sender.engine._topic_requests.take("missing", False) == {second.attach_id}
+    assert sender.metadata._requests.take("missing", False) == {second.attach_id}
     sender.engine.detach(second.attach_id)
-    assert sender.engine._topic_requests.take("missing", False) == ()
+    assert sender.metadata._requests.take("missing", False) == ()
     first.close()
     second.close()
 
@@ -165,9 +165,9 @@ def test_a_broker_that_comes_or_goes_touches_only_the_topics_that_it_leads(sende
 def settle(sender: Sender) -> int:
     """Publish all that is left; return the most leaders that were set between two loop iterations."""
     most = 0
-    while sender.brokers.unsettled:
+    while sender.metadata.is_unsettled:
         before = sender.loop.calls["set_leaders"]
-        sender.engine._publish()
+        sender.metadata.publish()
         most = max(most, sender.loop.calls["set_leaders"] - before)
     return most
 
@@ -180,7 +180,7 @@ def test_a_change_of_all_topics_is_applied_in_several_iterations(sender):
         sender.answer()
         settle(sender)
     before = sender.loop.calls["set_leaders"]
-    sender.brokers.unsettled.update(dict.fromkeys(sender.brokers.metadata.rebootstrap().topics))
+    sender.metadata._settle_later(sender.engine._cluster.rebootstrap().topics)
     assert settle(sender) <= PARTITIONS_PER_ITERATION // (1 + PARTITIONS) + 1
     assert sender.loop.calls["set_leaders"] - before == len(names)
     assert {leaders for _, _, leaders in sender.engine._front_ends.snapshot.read()[3].values()} == {bytes(PARTITIONS)}

@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from cyproducer.sender.brokers.broker import Link
-from cyproducer.sender.brokers.connection_setup import ConnectionSetup
+from cyproducer.cluster.metadata import ClusterMetadata
+from cyproducer.config.settings import Settings
+from cyproducer.sender.brokers.broker import Backoffs, Broker
+from cyproducer.sender.brokers.connection import Connection, Setup, State
+from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
+from cyproducer.sender.brokers.report import Report
+from cyproducer.sender.brokers.resolver import Resolver
 from cyproducer.sender.engine.events import CloseReason
+from cyproducer.sender.system.tasks import Tasks
 
 REFUSED = ssl.SSLError(1, "tlsv13 alert certificate required")
 REFUSED.reason = "TLSV13_ALERT_CERTIFICATE_REQUIRED"
@@ -31,12 +37,19 @@ def test_only_a_refusal_before_the_first_answer_counts(
 ) -> None:
     """An error of a connection that the broker has accepted says nothing about the credentials."""
     counted: list[dict[str, Any]] = []
-    connections = SimpleNamespace(count_authentication=lambda **what: counted.append(what))
-    brokers: Any = SimpleNamespace(log=logging.getLogger("test"))
-    setup = ConnectionSetup(brokers, connections, {"security_protocol": "SSL"})
-    link = Link(0, 1, "localhost", 9093)
-    link.tls, link.negotiated = SimpleNamespace(error=error), negotiated
-    setup.describe_end(link, reason)
-    setup.on_closed(link, reason)
-    assert link.auth_failed == counts
+    nodes: Any = SimpleNamespace(
+        count_authentication=lambda **what: counted.append(what), note_error=lambda *error: None, answers=lambda node: 0
+    )
+    loop: Any = SimpleNamespace(connection_state=lambda node: ("closed", 0))
+    settings = Settings.parse(bootstrap_servers="localhost:9093", security_protocol="SSL").sender_settings()
+    log, cluster = logging.getLogger("test"), ClusterMetadata([("localhost", 9093)])
+    setup, tasks = Setup(settings, Resolver(), log), Tasks(0, log)
+    broker = Broker(1, "localhost", 9093, Backoffs.of(settings))
+    connection = Connection(broker, 0, loop, nodes, tasks, setup, cluster, FinalizedFeatures(), Report(cluster))
+    connection._state, connection._negotiated = State.SASL, negotiated
+    connection._tls = SimpleNamespace(error=error)  # type: ignore[assignment]
+    connection.on_closed(reason, 0)
+    assert broker.auth_failed == counts
     assert counted == [{"failed": True, "again": False}] * counts
+    assert connection.state is State.CLOSED
+    setup.resolver.close()

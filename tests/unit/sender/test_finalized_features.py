@@ -26,5 +26,5 @@ def test_the_newest_epoch_decides(announced: list[tuple[int, int | None]], trans
         row = {"name": "transaction.version", "max_version_level": level}
         other = {"name": "metadata.version", "max_version_level": 30}
         rows = [other] if level is None else [other, row]
-        features.note({"finalized_features_epoch": epoch, "finalized_features": rows})
+        features.apply({"finalized_features_epoch": epoch, "finalized_features": rows})
     assert features.transactions_v2 is transactions_v2

@@ -1,20 +1,27 @@
 """Tests the choice of the broker for a request that any broker can answer."""
 
+import logging
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cyproducer.cluster.metadata import ClusterMetadata
+from cyproducer.config.settings import Settings
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
-from cyproducer.sender.brokers.node_choice import BUSY_WAIT_MS, LOOKUP_WAIT_MS, NodeChoice
+from cyproducer.sender.brokers.connection import Connection, State
+from cyproducer.sender.brokers.connections import BUSY_WAIT_MS, LOOKUP_WAIT_MS, Connections
+from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
+from cyproducer.sender.brokers.report import Report
+from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Tasks
 
 NOW_MS = 1_000_000
 DRAWS = 200
 
 
 @dataclass
-class Connection:
+class Node:
     """The state of a connection, as the loop knows it."""
 
     state: str = "ready"
@@ -24,61 +31,84 @@ class Connection:
 
 
 class Loop:
-    """The methods of the loop that the choice uses."""
+    """The methods of the loop that the choice uses. The index of a node is the id of its broker."""
 
-    def __init__(self, connections: dict[int, Connection]) -> None:
-        self.connections = connections
+    def __init__(self, nodes: dict[int, Node]) -> None:
+        self.nodes = nodes
+
+    def add_node(self, broker_id: int) -> int:
+        return broker_id
 
     def connection_state(self, index: int) -> tuple[str, int]:
-        return self.connections[index].state, self.connections[index].in_flight
+        return self.nodes[index].state, self.nodes[index].in_flight
 
     def throttled_ms(self, index: int) -> int:
-        return self.connections[index].throttled_ms
+        return self.nodes[index].throttled_ms
 
     def takes_requests(self, index: int) -> bool:
-        return self.connections[index].free
+        return self.nodes[index].free
 
 
 class Cluster:
     """Brokers 1, 2, ... with these connections, all of them in the metadata."""
 
-    def __init__(self, *connections: Connection) -> None:
+    def __init__(self, *nodes: Node) -> None:
         self.metadata = ClusterMetadata([("bootstrap", 9092)])
-        self.metadata.brokers = dict.fromkeys(range(1, len(connections) + 1), ("host", 9092, None))
-        self.links = {number: Link(number, number, "host", 9092) for number in self.metadata.brokers}
-        for link, connection in zip(self.links.values(), connections, strict=True):
-            if connection.state == "ready":
-                link.versions = {ApiKey.METADATA: 12}
-        self.choice = NodeChoice(self.metadata, self.links, Loop(dict(enumerate(connections, 1))))
+        self.metadata.brokers = dict.fromkeys(range(1, len(nodes) + 1), ("host", 9092, None))
+        loop: Any = Loop(dict(enumerate(nodes, 1)))
+        setup: Any = SimpleNamespace(log=logging.getLogger("cyproducer.sender"))
+        tasks = Tasks(NOW_MS, setup.log)
+        self.choice = Connections(
+            loop,
+            SimpleNamespace(),  # type: ignore[arg-type]
+            tasks,
+            setup,
+            self.metadata,
+            FinalizedFeatures(),
+            Report(self.metadata),
+            Settings.parse(bootstrap_servers="bootstrap:9092").sender_settings(),
+        )
+        self.choice.update()
+        for number, node in enumerate(nodes, 1):
+            states = {"closed": State.CLOSED, "connecting": State.CONNECTING, "negotiating": State.VERSIONS}
+            self.of(number)._state = states.get(node.state, State.READY)
+            if node.state == "ready":
+                self.of(number).versions = {ApiKey.METADATA: 12}
+
+    def of(self, number: int) -> Connection:
+        connection = self.choice.get(number)
+        assert connection is not None
+        return connection
 
     def ready(self) -> set[int | None]:
-        return {link and link.broker_id for link, _ in (self.choice.ready(ApiKey.METADATA) for _ in range(DRAWS))}
+        found = (self.choice.ready(ApiKey.METADATA)[0] for _ in range(DRAWS))
+        return {each and each.broker.id for each in found}
 
     def to_connect(self) -> set[int | None]:
-        return {link and link.broker_id for _, link in (self.choice.to_connect(NOW_MS) for _ in range(DRAWS))}
+        return {each and each.broker.id for _, each in (self.choice.to_connect() for _ in range(DRAWS))}
 
 
-def closed() -> Connection:
-    return Connection("closed")
+def closed() -> Node:
+    return Node("closed")
 
 
 def test_the_fewest_requests_in_flight_win():
-    assert Cluster(Connection(in_flight=2), Connection(in_flight=1), Connection(in_flight=3)).ready() == {2}
+    assert Cluster(Node(in_flight=2), Node(in_flight=1), Node(in_flight=3)).ready() == {2}
 
 
 def test_equally_loaded_brokers_are_drawn():
-    assert Cluster(Connection(), Connection(), Connection(in_flight=1)).ready() == {1, 2}
+    assert Cluster(Node(), Node(), Node(in_flight=1)).ready() == {1, 2}
 
 
 def test_brokers_that_are_passed_over_are_not_chosen():
-    cluster = Cluster(Connection(), Connection(in_flight=4), Connection(in_flight=5, free=False))
+    cluster = Cluster(Node(), Node(in_flight=4), Node(in_flight=5, free=False))
     chosen = {cluster.choice.ready(ApiKey.METADATA, without={1}) for _ in range(DRAWS)}
-    assert chosen == {(cluster.links[2], cluster.links[3])}
+    assert chosen == {(cluster.of(2), cluster.of(3))}
     assert cluster.choice.ready(ApiKey.METADATA, without={1, 2, 3}) == (None, None)
 
 
 def test_a_broker_that_has_left_the_metadata_is_not_chosen():
-    cluster = Cluster(Connection(), Connection(in_flight=4))
+    cluster = Cluster(Node(), Node(in_flight=4))
     del cluster.metadata.brokers[1]
     assert cluster.ready() == {2}
     cluster = Cluster(closed(), closed())
@@ -86,58 +116,74 @@ def test_a_broker_that_has_left_the_metadata_is_not_chosen():
     assert cluster.to_connect() == {2}
 
 
-@pytest.mark.parametrize("state", [Connection(throttled_ms=5), Connection("connecting"), Connection("negotiating")])
+@pytest.mark.parametrize("state", [Node(throttled_ms=5), Node("connecting"), Node("negotiating")])
 def test_brokers_that_take_nothing_now_are_not_chosen(state):
-    assert Cluster(state, Connection(in_flight=4)).ready() == {2}
+    assert Cluster(state, Node(in_flight=4)).ready() == {2}
     assert Cluster(state).ready() == {None}
 
 
 def test_a_broker_without_the_api_is_not_chosen():
-    cluster = Cluster(Connection(), Connection(in_flight=4))
+    cluster = Cluster(Node(), Node(in_flight=4))
     assert not cluster.choice.knows(ApiKey.INIT_PRODUCER_ID)
-    cluster.links[2].versions = {ApiKey.METADATA: 12, ApiKey.INIT_PRODUCER_ID: 4}
+    cluster.of(2).versions = {ApiKey.METADATA: 12, ApiKey.INIT_PRODUCER_ID: 4}
     assert cluster.choice.knows(ApiKey.INIT_PRODUCER_ID)
     free, _ = cluster.choice.ready(ApiKey.INIT_PRODUCER_ID)
-    assert free is cluster.links[2]
+    assert free is cluster.of(2)
 
 
 def test_a_broker_without_room_is_the_second_choice():
-    cluster = Cluster(Connection(in_flight=5, free=False), Connection(in_flight=7, free=False), closed())
+    cluster = Cluster(Node(in_flight=5, free=False), Node(in_flight=7, free=False), closed())
     free, busy = cluster.choice.ready(ApiKey.METADATA)
     assert free is None
-    assert busy is cluster.links[1]
-    assert cluster.choice.any_other(NOW_MS)
+    assert busy is cluster.of(1)
+    assert cluster.choice.any_other()
     assert cluster.to_connect() == {3}
-    cluster.links[3].retry_at_ms = NOW_MS + 1
-    assert not cluster.choice.any_other(NOW_MS)
-    due_ms, _ = cluster.choice.to_connect(NOW_MS)
+    cluster.of(3).broker.retry_at_ms = NOW_MS + 1
+    assert not cluster.choice.any_other()
+    due_ms, _ = cluster.choice.to_connect()
     assert due_ms == BUSY_WAIT_MS
 
 
 @pytest.mark.parametrize("state", ["connecting", "negotiating"])
 def test_a_connection_that_is_being_made_is_waited_for(state):
-    cluster = Cluster(Connection(state), closed())
-    assert cluster.choice.any_other(NOW_MS)
-    assert cluster.choice.to_connect(NOW_MS) == (NOTHING_DUE_MS, None)
+    cluster = Cluster(Node(state), closed())
+    assert cluster.choice.any_other()
+    assert cluster.choice.to_connect() == (NOTHING_DUE_MS, None)
 
 
 def test_the_last_attempt_that_is_the_longest_ago_wins():
     cluster = Cluster(closed(), closed(), closed())
     assert cluster.to_connect() == {1, 2, 3}
     for number, attempted_ms in ((1, 300), (2, 100), (3, 200)):
-        cluster.links[number].attempted_ms = attempted_ms
+        cluster.of(number).broker.attempted_ms = attempted_ms
     assert cluster.to_connect() == {2}
-    cluster.links[2].retry_at_ms = NOW_MS + 1
+    cluster.of(2).broker.retry_at_ms = NOW_MS + 1
     assert cluster.to_connect() == {3}
 
 
 def test_a_name_that_is_looked_up_is_waited_for_a_second():
     cluster = Cluster(closed(), closed())
-    cluster.links[1].resolving, cluster.links[1].resolving_since_ms = True, NOW_MS - 400
-    assert cluster.choice.any_other(NOW_MS)
-    assert cluster.choice.to_connect(NOW_MS) == (LOOKUP_WAIT_MS - 400, None)
-    cluster.links[1].resolving_since_ms = NOW_MS - LOOKUP_WAIT_MS
+    look_up(cluster.of(1), NOW_MS - 400)
+    assert cluster.choice.any_other()
+    assert cluster.choice.to_connect() == (LOOKUP_WAIT_MS - 400, None)
+    cluster.of(1).resolving_since_ms = NOW_MS - LOOKUP_WAIT_MS
     assert cluster.to_connect() == {2}
-    cluster.links[2].resolving, cluster.links[2].resolving_since_ms = True, NOW_MS - LOOKUP_WAIT_MS
-    assert not cluster.choice.any_other(NOW_MS)
+    look_up(cluster.of(2), NOW_MS - LOOKUP_WAIT_MS)
+    assert not cluster.choice.any_other()
     assert cluster.to_connect() == {None}
+
+
+def look_up(connection: Connection, since_ms: int) -> None:
+    connection._state, connection.resolving_since_ms = State.RESOLVING, since_ms
+
+
+@pytest.mark.parametrize(("unreachable", "all_of_them"), [((True, True), True), ((True, False), False), ((), False)])
+def test_whether_no_known_broker_is_reachable(unreachable: tuple[bool, ...], all_of_them: bool) -> None:
+    cluster = Cluster(*(closed() for _ in unreachable))
+    for number, value in enumerate(unreachable, 1):
+        cluster.of(number).broker.unreachable = value
+    assert cluster.choice.all_unreachable == all_of_them
+    assert not cluster.choice.is_refused
+    for number in range(1, len(unreachable) + 1):
+        cluster.of(number).broker.auth_failed = True
+    assert cluster.choice.is_refused == all_of_them

@@ -1,30 +1,16 @@
-"""Tests when the bootstrap servers are asked again: without reachable brokers, and without metadata for too long."""
+"""Tests when the bootstrap servers are asked again because there is no metadata for too long."""
 
 import pytest
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
-from cyproducer.sender.brokers.rebootstrap import TRIGGER_MIN_MS, Rebootstrap
+from cyproducer.sender.brokers.metadata import TRIGGER_MIN_MS, Rebootstrap
+from cyproducer.sender.system.tasks import NOTHING_DUE_MS
 
 NOW_MS = 1_000_000
 
 
 def make(**settings) -> Rebootstrap:
     return Rebootstrap(Settings.parse(bootstrap_servers="one:9092", **settings).sender_settings())
-
-
-def links(*unreachable: bool) -> list[Link]:
-    found = [Link(number, number, "host", 9092) for number in range(len(unreachable))]
-    for link, value in zip(found, unreachable, strict=True):
-        link.unreachable = value
-    return found
-
-
-@pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
-@pytest.mark.parametrize(("unreachable", "needed"), [((True, True), True), ((True, False), False), ((), False)])
-def test_it_is_needed_when_no_known_broker_is_reachable(strategy, unreachable, needed):
-    choice = make(metadata_recovery_strategy=strategy)
-    assert choice.is_needed(links(*unreachable)) == (needed and strategy == "rebootstrap")
 
 
 @pytest.mark.parametrize(

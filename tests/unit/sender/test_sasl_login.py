@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.security.mechanism import SaslError
 from cyproducer.sender.brokers import sasl_login
+from cyproducer.sender.brokers.broker import Backoffs, Broker
 from cyproducer.sender.brokers.sasl_login import SaslLogin
 from cyproducer.sender.brokers.supplied_tokens import Refusal
 
@@ -18,6 +20,7 @@ SETTINGS = {
     "sasl_kerberos_service_name": "kafka",
     "client_id": "c",
 }
+BACKOFFS = Backoffs(ExponentialBackoff(1, 1), ExponentialBackoff(1, 1))
 NAMES = {"192.0.2.1": "one.example", "192.0.2.2": "two.example", "192.0.2.3": "one.example"}
 
 
@@ -47,7 +50,7 @@ def test_the_check_of_a_token_asks_bootstrap_servers_by_the_names_of_the_connect
     monkeypatch.setattr(socket, "getnameinfo", lambda address, flags: (NAMES[address[0]], str(address[1])))
     monkeypatch.setattr(sasl_login, "check_token", check_token)
     results: list[Refusal | None] = []
-    login = SaslLogin(SETTINGS | {"client_dns_lookup": lookup}, lambda: [("known", 9095)])
+    login = SaslLogin(SETTINGS | {"client_dns_lookup": lookup}, {0: Broker(1, "known", 9095, BACKOFFS)})
     try:
         assert login.tokens is not None
         login.tokens.take_new("a token", None, {}, results.append)

@@ -35,7 +35,7 @@ def test_partitions_of_participants_are_added_and_their_transaction_is_left_open
     assert producer_v1.ends == []
     rig_v1.run(2)
     assert rig_v1.table.removed == [row.index]
-    assert not rig_v1.manager.wanted
+    assert not rig_v1.brokers.users
 
 
 def test_a_shared_row_stays_for_the_next_participants(rig: Rig, producer: Producer) -> None:
@@ -138,7 +138,7 @@ def test_a_shared_row_has_its_time_limit_when_the_coordinator_does_not_answer(
         assert row.row.failed == 0
     rig.run(40)
     assert rig.table.removed == [row.index]
-    assert not rig.manager.wanted
+    assert not rig.brokers.users
 
 
 def test_a_shared_row_is_freed_when_the_epoch_is_over() -> None:
@@ -205,7 +205,7 @@ def test_a_shared_row_is_freed_although_the_one_that_ends_its_transaction_is_fre
     row.row.in_use = False
     rig.run(2)
     assert rig.table.removed == [producer.index, row.index]
-    assert not rig.manager.wanted
+    assert not rig.brokers.users
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
@@ -229,7 +229,7 @@ def test_a_shared_row_is_freed_with_the_process_that_has_ended_its_transaction(
     producer_v1.end()
     rig_v1.run(2)
     assert rig_v1.table.removed == [producer_v1.index, row.index]
-    assert not rig_v1.manager.wanted
+    assert not rig_v1.brokers.users
 
 
 @pytest.mark.parametrize("fields", [{"epoch": 1}, {"producer_id": 9}, {"transactional_id": "b"}, {"participants": 1}])

@@ -235,7 +235,7 @@ def test_partitions_of_a_failed_transaction_are_not_added(rig_v1: Rig, producer_
     producer_v1.row.failed = 7
     rig_v1.run(2)
     assert len(rig_v1.coordinators.codes[ApiKey.ADD_PARTITIONS_TO_TXN]) > 90
-    assert not rig_v1.manager.wanted
+    assert not rig_v1.brokers.users
 
 
 @pytest.mark.parametrize(
@@ -452,9 +452,9 @@ def test_the_rows_are_described(rig: Rig, producer: Producer) -> None:
     rig.now_ms += 500
     producer.send()
     producer.row.failed = 7
-    rig.manager.describe(rig.now_ms)
+    rig.manager.describe()
     rig.now_ms += 30
-    first, second = rig.manager.describe(rig.now_ms)
+    first, second = rig.manager.describe()
     shown = {"transactional_id": "a", "attach_id": 1, "phase": "open", "phase_ms": 30, "failed": 7}
     assert first == {**shown, "participants": None}
     assert (second["transactional_id"], second["phase"], second["failed"]) == ("b", "new", 0)

@@ -130,5 +130,5 @@ def test_a_process_that_ends_meanwhile_is_ended(rig: Rig, producer: Producer) ->
     producer.end()
     rig.run(1)
     assert rig.table.removed == [producer.index]
-    assert not rig.manager.wanted
+    assert not rig.brokers.users
     assert row.held

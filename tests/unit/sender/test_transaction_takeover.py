@@ -29,7 +29,7 @@ def test_an_open_transaction_of_an_ended_front_end_is_aborted(
     assert rig.transactions.ids["a"].ends == ["abort"]
     assert rig.asked() == ([END_TXN] if rig.v2 else [END_TXN, INIT_PRODUCER_ID])
     assert "aborted the transaction of a, whose process has ended" in caplog.text
-    assert not rig.manager.wanted
+    assert not rig.brokers.users
 
 
 @pytest.mark.parametrize("began", [True, False], ids=["open at the broker", "nothing added yet"])
@@ -56,7 +56,7 @@ def test_a_newer_producer_may_have_fenced_the_ended_one_already(rig: Rig, produc
     producer.end()
     rig.run(1)
     assert rig.table.removed == [producer.index]
-    assert not rig.manager.wanted
+    assert not rig.brokers.users
 
 
 @pytest.mark.parametrize("phase", ["new", "ready", "fatal"])
@@ -150,7 +150,7 @@ def test_the_end_of_a_transaction_is_given_up_when_its_time_is_over(
     rig.run(10)
     assert rig.table.removed == [producer.index]
     assert "could not be ended: the broker aborts it" in caplog.text
-    assert not rig.manager.wanted
+    assert not rig.brokers.users
 
 
 @pytest.mark.parametrize("fault", ["all brokers are down", "no coordinator"])
@@ -188,7 +188,7 @@ def test_a_row_that_is_used_again_has_a_state_of_its_own(rig: Rig, producer: Pro
     producer.do("commit")
     producer.end()
     rig.run(1)
-    producer.rig.manager.on_event(producer.index, rig.now_ms)  # an event about the row that is free
+    producer.rig.manager.on_event(producer.index)  # an event about the row that is free
     other = rig.producer("b")
     assert other.index == 0
     assert other.do("init")["ok"] and other.number == 1

@@ -4,27 +4,25 @@ The sender is one client instance, for all of its front-ends. A broker whose Api
 The counts are read in the sender, which takes some 100 us. A helper process makes the payload from them.
 """
 
-import functools
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cyproducer import metric_table
 from cyproducer.error_table import describe
 from cyproducer.host.control_messages import HandshakeError
 from cyproducer.protocol.fields import ZERO_UUID, ProtocolError
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.broker import NOTHING_DUE_MS, Link
+from cyproducer.sender.brokers.connection import Connection, NoAnswerError
+from cyproducer.sender.brokers.connections import Connections
 from cyproducer.sender.engine.native import Loop
+from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Tasks
 from cyproducer.sender.telemetry.otlp import Request
 from cyproducer.sender.telemetry.payload_process import Payload, PayloadProcess
 from cyproducer.sender.telemetry.states import ClientTelemetry, State, Subscription
 
-if TYPE_CHECKING:
-    from cyproducer.sender.brokers.broker_connections import Brokers
-
-__all__ = ["TelemetryRequests"]
+__all__ = ["Telemetry"]
 
 LAST_PUSH_MS = 1000  # how long the end of the sender waits for its last push
 LOOK_AGAIN_MS = 10_000  # pause before another look, if the connected brokers lack the requests
@@ -36,19 +34,22 @@ MISSING = (
 Counts = metric_table.Counts
 
 
-class TelemetryRequests:
+class Telemetry:
     """Sends the requests when they are due, one at a time."""
 
-    def __init__(self, brokers: "Brokers", loop: Loop, settings: dict[str, Any], log: logging.Logger) -> None:
+    def __init__(
+        self, connections: Connections, tasks: Tasks, loop: Loop, settings: dict[str, Any], log: logging.Logger
+    ) -> None:
         self.enabled: bool = settings["enable_metrics_push"]
-        self._brokers = brokers
+        self._connections = connections
+        self._tasks = tasks
         self._loop = loop
         self._rack: str = settings["client_rack"]
         self._log = log
         self._counts: Callable[[], Counts] = metric_table.nothing
         self._process: PayloadProcess | None = None
-        self._sticky: Link | None = None  # the broker of the last request
-        self._asked: Link | None = None  # the broker of the request in flight
+        self._sticky: Connection | None = None  # the broker of the last request
+        self._is_asking = False  # a request is in flight
         self._look_at_ms = 0
         self._id_wanted = False
         self._logged_error = 0
@@ -98,88 +99,87 @@ class TelemetryRequests:
         enabled = self._telemetry.enabled
         self._telemetry = ClientTelemetry()
         self._telemetry.enabled = enabled
-        self._asked = None
+        self._is_asking = False
         self._confirm()
         self._origin, self._origin_ns = self._since, self._since_ns
 
     # ------------------------------------------------------------ requests
 
-    def maintain(self, now_ms: int) -> int:
+    def tick(self, now_ms: int) -> int:
         """Send the request that is due. Return in how many ms something is due again."""
         due_ms = self._telemetry.due_ms(now_ms)
-        if due_ms is None or self._making is not None or self._asked is not None or now_ms < self._look_at_ms:
+        if due_ms is None or self._making is not None or self._is_asking or now_ms < self._look_at_ms:
             return NOTHING_DUE_MS
         if due_ms > 0:
             return due_ms
         asks = self._telemetry.state is State.SUBSCRIPTION_NEEDED
         api = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS if asks else ApiKey.PUSH_TELEMETRY
-        link = self._link(api)
-        if link is None:
-            return self._without_link(asks, now_ms)
+        connection = self._choose(api)
+        if connection is None:
+            return self._without_connection(asks, now_ms)
         if asks:
             known = self._telemetry.subscription
             self._telemetry.begin()
             body = {"client_instance_id": ZERO_UUID if known is None else known.client_instance_id}
-            self._send(link, api, body, self._on_subscription)
+            self._send(connection, api, body, self._on_subscription)
         else:
             self._make_payload(now_ms)
         return NOTHING_DUE_MS
 
-    def _link(self, api: ApiKey) -> Link | None:
+    def _choose(self, api: ApiKey) -> Connection | None:
         """Return the broker of the last request if it can take another one, or the one with the fewest requests."""
         known = self._sticky
-        if known is not None and known.versions is not None and api in known.versions:
-            is_ready = self._loop.connection_state(known.index)[0] == "ready"
-            if is_ready and self._loop.takes_requests(known.index) and not self._loop.throttled_ms(known.index):
-                return known
-        self._sticky = self._brokers.least_loaded(api)
+        has_api = known is not None and known.versions is not None and api in known.versions
+        if known is not None and has_api and known.is_ready and known.takes_requests and not known.throttled_ms:
+            return known
+        self._sticky = self._connections.least_loaded(api)
         return self._sticky
 
-    def _without_link(self, asks: bool, now_ms: int) -> int:
+    def _without_connection(self, asks: bool, now_ms: int) -> int:
         """Connect to a broker for a push, and for an id that a process waits for. Return in how many ms to look again.
 
         A sender without a subscription makes no connection only to ask for one.
         """
         if self._telemetry.terminating:
             self._telemetry.take_back()
-        elif self._brokers.least_loaded() is not None:
+        elif self._connections.least_loaded() is not None:
             self._look_at_ms = now_ms + LOOK_AGAIN_MS
         elif not asks or (self._id_wanted and self._telemetry.subscription is None):
-            return self._brokers.connect_any(now_ms)
+            return self._connections.connect_any()
         return NOTHING_DUE_MS
 
-    def _send(self, link: Link, api: ApiKey, body: dict[str, Any], then: Callable[[dict[str, Any], int], None]) -> None:
-        self._asked = link
-        self._brokers.request(link, api, body, functools.partial(self._on_response, self._telemetry, api, then))
-
-    def _on_response(
-        self,
-        telemetry: ClientTelemetry,
-        api: ApiKey,
-        then: Callable[[dict[str, Any], int], None],
-        link: Link,
-        payload: bytes,
-        now_ms: int,
+    def _send(
+        self, connection: Connection, api: ApiKey, body: dict[str, Any], then: Callable[[dict[str, Any], int], None]
     ) -> None:
+        self._is_asking = True
+        self._tasks.start(self._ask(connection, api, body, then))
+
+    async def _ask(
+        self, connection: Connection, api: ApiKey, body: dict[str, Any], then: Callable[[dict[str, Any], int], None]
+    ) -> None:
+        """Send a request, and handle its end. What was pushed on a connection that has ended counts as pushed."""
+        telemetry, name = self._telemetry, connection.broker.name
+        answer: dict[str, Any] | None = None
+        error: Exception | None = None
+        try:
+            answer = await connection.ask(api, body, exact=False)
+        except Exception as caught:
+            error = caught
+            if not isinstance(caught, NoAnswerError | ProtocolError):
+                self._log.exception("a request about metrics could not be handled")
         if telemetry is not self._telemetry:
             return  # of the client instance that has ended
-        if self._asked is link:
-            self._asked = None
-        try:
-            body = self._brokers.take_answer(link, api, payload, exact=False)
-        except ProtocolError as error:  # the connection is kept: it has the batches of all processes
-            self._telemetry.on_lost(now_ms)
-            self._disable(f"broker {link.name} has sent an invalid response: {error}")
-            return
-        then(body, now_ms)
-        self._note_error(link, body["error_code"])
-
-    def on_closed(self, link: Link, by_us: bool, now_ms: int) -> None:
-        """Note that a connection has ended. What was pushed on it counts as pushed."""
-        if self._asked is link:
-            self._asked = None
+        self._is_asking = False
+        now_ms = self._tasks.now_ms
+        if isinstance(error, NoAnswerError):
             self._confirm()
-            self._telemetry.on_lost(now_ms, at_once=by_us)
+            telemetry.on_lost(now_ms, at_once=error.closed_here)
+        elif answer is None:  # the connection is kept: it has the batches of all processes
+            telemetry.on_lost(now_ms)
+            self._disable(f"broker {name} has sent an invalid response: {error}")
+        else:
+            then(answer, now_ms)
+            self._log_error(name, answer["error_code"])
 
     def _on_subscription(self, body: dict[str, Any], now_ms: int) -> None:
         before = self._telemetry.subscription
@@ -251,11 +251,11 @@ class TelemetryRequests:
                 self._push(made, counts)
 
     def _push(self, made: Payload, counts: Counts | None) -> None:
-        link = self._link(ApiKey.PUSH_TELEMETRY)
+        connection = self._choose(ApiKey.PUSH_TELEMETRY)
         found = self._telemetry.subscription
         if self._telemetry.state is State.TERMINATING_PUSH_NEEDED:
             self._telemetry.begin()  # the end has begun while this push was made, so it is the last one
-        if link is None or found is None:
+        if connection is None or found is None:
             self._telemetry.take_back()
             return
         self._sent = counts
@@ -266,7 +266,7 @@ class TelemetryRequests:
             "compression_type": made.codec,
             "metrics": made.data,
         }
-        self._send(link, ApiKey.PUSH_TELEMETRY, body, self._on_pushed)
+        self._send(connection, ApiKey.PUSH_TELEMETRY, body, self._on_pushed)
 
     def _on_pushed(self, body: dict[str, Any], now_ms: int) -> None:
         if body["error_code"]:
@@ -281,12 +281,12 @@ class TelemetryRequests:
 
     # ------------------------------------------------------------ errors
 
-    def _note_error(self, link: Link, code: int) -> None:
+    def _log_error(self, name: str, code: int) -> None:
         """Log an error of a broker, and not the same one again and again."""
         if code and not self._telemetry.enabled:
-            self._disable(f"broker {link.name}: {describe(code)}")
+            self._disable(f"broker {name}: {describe(code)}")
         elif code and code != self._logged_error:
-            self._log.info("metrics were not pushed to broker %s: %s", link.name, describe(code))
+            self._log.info("metrics were not pushed to broker %s: %s", name, describe(code))
         self._logged_error = code
 
     def _disable(self, reason: str) -> None:

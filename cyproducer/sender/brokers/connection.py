@@ -1,0 +1,797 @@
+"""Makes the connection to a broker, asks the broker by it, and says why it has ended.
+
+CLOSED -> RESOLVING -> CONNECTING [-> TLS] -> VERSIONS [-> SASL] -> READY [-> REAUTHENTICATING -> READY]; each -> CLOSED
+
+One coroutine goes through these states. The native loop writes and reads the bytes; it sends batches in READY only.
+"""
+
+import contextlib
+import errno
+import importlib
+import logging
+import os
+import random
+import socket
+import struct
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from cyproducer.cluster.metadata import ClusterMetadata
+from cyproducer.config.secrets import is_secret_name
+from cyproducer.error_table import describe
+from cyproducer.protocol.codec import decode_response, encode_request
+from cyproducer.protocol.fields import ProtocolError
+from cyproducer.protocol.tables import NEVER
+from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
+from cyproducer.security.server_text import server_text
+from cyproducer.sender.brokers.broker import Broker
+from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
+from cyproducer.sender.brokers.report import Report
+from cyproducer.sender.brokers.resolver import CANONICAL_NAMES, Address, Resolver
+from cyproducer.sender.engine.connection_state import ConnectionState
+from cyproducer.sender.engine.events import CloseReason
+from cyproducer.sender.engine.native import Loop, Nodes, TlsStream
+from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Reply, Signal, Task, Tasks, TimeLimitError, sleep
+from cyproducer.version import VERSION
+
+if TYPE_CHECKING:
+    from cyproducer.sender.brokers.sasl_login import Answer, Exchange, SaslLogin
+    from cyproducer.sender.brokers.tls_setup import TlsSetup
+
+__all__ = [
+    "THROTTLES_FROM",
+    "Connection",
+    "InvalidRequestError",
+    "NoAnswerError",
+    "Setup",
+    "State",
+    "connecting_socket",
+    "import_security",
+]
+
+REQUIRED = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
+PRODUCE_MALFORMED_VERSION = 5  # librdkafka's mock cluster leaves a field out of its v5
+SASL_HANDSHAKE_VERSION = 1  # the tokens follow in SaslAuthenticate requests
+UNSUPPORTED_MECHANISM = 33
+ILLEGAL_SASL_STATE = 34
+#: The servers that a mechanism asks before it answers the broker.
+SERVERS = {"GSSAPI": "the KDC, and the network between it and this host", "OAUTHBEARER": "the token endpoint"}
+#: The part of a session's lifetime after which to authenticate again, from the least to the most
+#: (SaslClientAuthenticator.ReauthInfo).
+SESSION_LEAST, SESSION_MOST = 0.85, 0.95
+AGAIN_MS = 1000  # pause before another attempt to authenticate again, while the session lasts
+#: An idle connection that was dropped is found after 10 + 4 * 3 seconds. TCP_USER_TIMEOUT would end connections to
+#: brokers that do not read, see docs/decisions/dropped-connections.md.
+KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 3, socket.TCP_KEEPCNT: 4}
+SYSTEM_BUFFER = -1  # send_buffer_bytes, receive_buffer_bytes: the kernel chooses the size and adapts it to the route
+CLOSE_REASONS: dict[int, str] = {
+    CloseReason.BY_PEER: "the broker closed the connection",
+    CloseReason.TIMEOUT: "the broker sent no response within request_timeout_ms",
+    CloseReason.PROTOCOL: "the broker sent an invalid response: check that the address is a Kafka listener",
+    CloseReason.NEEDS_TLS: "the listener uses TLS: set security_protocol to SSL or SASL_SSL, or use another port",
+}
+#: From these versions on a broker responds at once and the client must wait (KIP-219). Before, the broker delays the
+#: response itself. Kafka's client does not wait after a response to another request.
+THROTTLES_FROM = {
+    ApiKey.METADATA: 6,
+    ApiKey.FIND_COORDINATOR: 2,
+    ApiKey.API_VERSIONS: 2,
+    ApiKey.INIT_PRODUCER_ID: 1,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 1,
+    ApiKey.ADD_OFFSETS_TO_TXN: 1,
+    ApiKey.END_TXN: 1,
+    ApiKey.TXN_OFFSET_COMMIT: 1,
+    ApiKey.OFFSET_FETCH: 4,
+    ApiKey.DESCRIBE_CONFIGS: 2,
+}
+LONG_THROTTLE_MS = 15_000  # a longer time than Kafka's quotas demand is logged, and records that expire name it
+
+
+class State(Enum):
+    """What a connection does now."""
+
+    CLOSED = "closed"
+    RESOLVING = "resolving"
+    CONNECTING = "connecting"
+    TLS = "tls"
+    VERSIONS = "versions"
+    SASL = "sasl"
+    READY = "ready"
+    REAUTHENTICATING = "reauthenticating"
+
+
+_FOLLOWS = {
+    State.RESOLVING: (State.CLOSED,),
+    State.CONNECTING: (State.RESOLVING,),
+    State.TLS: (State.CONNECTING,),
+    State.VERSIONS: (State.CONNECTING, State.TLS),
+    State.SASL: (State.VERSIONS,),
+    State.READY: (State.VERSIONS, State.SASL, State.REAUTHENTICATING),
+    State.REAUTHENTICATING: (State.READY,),
+    State.CLOSED: tuple(State),
+}
+
+
+class NoAnswerError(Exception):
+    """The connection has ended before the response. `closed_here`: by this sender, with or without an error."""
+
+    def __init__(self, text: str, *, closed_here: bool = False) -> None:
+        super().__init__(text)
+        self.closed_here = closed_here
+
+
+class InvalidRequestError(Exception):
+    """The request cannot be encoded; the text says why."""
+
+
+class _SetupError(Exception):
+    """The connection cannot be set up. `is_refusal`: one of this client and the broker refuses the other."""
+
+    def __init__(self, text: str, *, is_refusal: bool = False) -> None:
+        super().__init__(text)
+        self.is_refusal = is_refusal
+
+
+class _TooEarlyError(Exception):
+    """The broker does not authenticate again yet; the session goes on."""
+
+
+class Setup:
+    """With what all connections of a sender are made. `ready`: the brokers whose first connection is ready, by node."""
+
+    def __init__(self, settings: dict[str, Any], resolver: Resolver, log: logging.Logger) -> None:
+        self.settings = settings
+        self.resolver = resolver
+        self.log = log
+        self.client_id: str = settings["client_id"]
+        self.secrets = [str(value) for name, value in settings.items() if value and is_secret_name(name)]
+        self.ready: dict[int, Broker] = {}
+        self.tls: TlsSetup | None = None
+        self.login: SaslLogin | None = None
+        protocol = settings.get("security_protocol", "PLAINTEXT")
+        if protocol.endswith("SSL"):
+            from cyproducer.sender.brokers import tls_setup  # import_security() has loaded it
+
+            self.tls = tls_setup.TlsSetup(settings, log)
+        if protocol.startswith("SASL"):
+            from cyproducer.sender.brokers import sasl_login  # import_security() has loaded it
+
+            self.login = sasl_login.SaslLogin(settings, self.ready)
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that is readable when collect() has work; -1 if there is none."""
+        return -1 if self.login is None else self.login.fd
+
+    def collect(self) -> None:
+        """Hand out the SASL messages that have been made."""
+        if self.login is not None:
+            self.login.collect()
+
+    def close(self) -> None:
+        if self.login is not None:
+            self.login.close()
+
+
+def import_security(settings: dict[str, Any]) -> None:
+    """Import what the connections of a sender with these settings need; without TLS and SASL nothing.
+
+    It is called before the first fork: a successor must not depend on files that may be removed by then. A library that
+    is missing is reported by the connection that needs it.
+    """
+    protocol = settings["security_protocol"]
+    if protocol.endswith("SSL"):
+        import cyproducer.sender.brokers.tls_setup
+
+        if settings.get("ssl_keystore_location") or settings.get("ssl_truststore_location"):
+            _import("cryptography.hazmat.primitives.serialization.pkcs12")
+    if protocol.startswith("SASL"):
+        import cyproducer.sender.brokers.sasl_login  # noqa: F401
+
+        if settings["sasl_mechanism"] == "GSSAPI":
+            _import("gssapi")
+
+
+def _import(library: str) -> None:
+    with contextlib.suppress(ImportError, OSError):
+        importlib.import_module(library)
+
+
+class Connection:
+    """A connection to a broker, which can be opened again and again. `node`: the index of its node in the loop.
+
+    `versions`: the negotiated version by API key while the broker takes requests, else None.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        node: int,
+        loop: Loop,
+        nodes: Nodes,
+        tasks: Tasks,
+        setup: Setup,
+        cluster: ClusterMetadata,
+        features: FinalizedFeatures,
+        report: Report,
+    ) -> None:
+        self.broker = broker
+        self.node = node
+        self.versions: dict[int, int] | None = None
+        self.resolving_since_ms = 0
+        self._loop = loop
+        self._nodes = nodes
+        self._tasks = tasks
+        self._setup = setup
+        self._cluster = cluster
+        self._features = features
+        self._report = report
+        self._log = setup.log
+        self._state = State.CLOSED
+        self._task: Task | None = None
+        self._news = Signal()  # an event of the loop, or another state
+        self._is_connected = False
+        self._end_error = NoAnswerError("it is not connected")
+        self._pending: dict[int, Reply[bytes]] = {}  # by correlation id
+        self._setup_ms = 0  # how long the present attempt may take
+        self._tls: TlsStream | None = None
+        self._negotiated: dict[int, int] = {}
+        self._exchange: Exchange | None = None
+        self._session_ms: int | None = None  # authenticate again after this time
+        self._was_answered = False  # the broker has answered a request of the control plane since it is ready
+        self._answers_before = 0  # to Produce requests, when it became ready
+        self._throttled_until_ms = 0  # the end of a long throttle time that was told
+
+    # ------------------------------------------------------------ state
+
+    @property
+    def state(self) -> State:
+        """What the connection does now."""
+        return self._state
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether there is no connection, and none is being made: perhaps the name of the host is looked up."""
+        return self._state in (State.CLOSED, State.RESOLVING)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the loop may send on it. It may have closed since the last event."""
+        return self.versions is not None and self._loop.connection_state(self.node)[0] == ConnectionState.READY
+
+    @property
+    def is_setting_up(self) -> bool:
+        """Whether it is being made, or authenticates again: it takes requests soon."""
+        return self._state in (State.CONNECTING, State.TLS, State.VERSIONS, State.SASL, State.REAUTHENTICATING)
+
+    @property
+    def in_flight(self) -> int:
+        """The number of requests without response."""
+        return self._loop.connection_state(self.node)[1]
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether there is room for a further request now."""
+        return self._loop.takes_requests(self.node)
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long the broker must get no request."""
+        return self._loop.throttled_ms(self.node)
+
+    def _enter(self, state: State) -> None:
+        assert self._state in _FOLLOWS[state], f"{self._state} -> {state}"
+        self._state = state
+        self._news.set()
+
+    # ------------------------------------------------------------ opening
+
+    def pause_ms(self, now_ms: int) -> int:
+        """Return for how many ms it must not be opened: the broker could not be reached, or it throttles."""
+        return max(self.broker.retry_at_ms - now_ms, self.throttled_ms, 0)
+
+    def open(self, now_ms: int) -> int:
+        """Begin to connect, unless that goes on already or must wait. Return in how many ms to call this again."""
+        if self._state is not State.CLOSED:
+            return NOTHING_DUE_MS
+        pause_ms = self.pause_ms(now_ms)
+        if pause_ms:
+            return pause_ms
+        self.resolving_since_ms = now_ms
+        self._enter(State.RESOLVING)
+        self._task = self._tasks.start(self._live())
+        return NOTHING_DUE_MS
+
+    def has_failed_since(self, since_ms: int) -> bool:
+        """Return whether the last attempt to connect has failed since then, and no other one is being made."""
+        broker = self.broker
+        return self._state is State.CLOSED and broker.unreachable and broker.attempted_ms >= since_ms
+
+    async def _live(self) -> None:
+        """Set the connection up, and authenticate again before each end of a session, until it is closed."""
+        try:
+            if await self._set_up():
+                await self._keep_session()
+        except TimeLimitError:
+            self.close(self._describe_delay())
+        except _SetupError as error:
+            if error.is_refusal:
+                self._count_refusal()
+            self.close(str(error))
+        except NoAnswerError:
+            pass  # it was closed
+        except Exception as error:
+            self.close_for(error)
+
+    async def _set_up(self) -> bool:
+        """Make the connection. Return False if it is not wanted any more."""
+        if not self.broker.addresses and not await self._resolve():
+            return False
+        self._connect(self.broker.addresses.pop(0))
+        while not self._is_connected:
+            await self._news.wait()
+        if self._setup.tls is not None:
+            self._enter(State.TLS)
+            await self._secure(self._setup.tls)
+        self._enter(State.VERSIONS)
+        await self._negotiate()
+        if self._setup.login is not None:
+            self._enter(State.SASL)
+            await self._authenticate(self._setup.login)
+        self._set_ready()
+        return True
+
+    async def _resolve(self) -> bool:
+        """Look up the name of the host. Return False if the broker has left the cluster meanwhile.
+
+        It may have: the answer takes long if a name server does not answer, or another bootstrap server is faster.
+        """
+        broker, reply = self.broker, Reply[list[Address] | OSError]()
+        is_canonical = broker.id < 0 and self._setup.settings["client_dns_lookup"] == CANONICAL_NAMES
+        resolver = self._setup.resolver
+        (resolver.resolve_canonical if is_canonical else resolver.resolve)(broker.host, broker.port, reply.set)
+        found = await reply.get()
+        if broker.id not in self._cluster.brokers:
+            self._enter(State.CLOSED)
+            return False
+        if isinstance(found, OSError) or not found:
+            raise _SetupError(f"the host name cannot be resolved ({found or 'no address'})")
+        broker.take_addresses(found)
+        return True
+
+    def _connect(self, address: Address) -> None:
+        settings = self._setup.settings
+        try:
+            sizes = int(settings["send_buffer_bytes"]), int(settings["receive_buffer_bytes"])
+            sock = connecting_socket(address, *sizes)
+            self._loop.open_connection(self.node, sock.detach())
+        except Exception as error:  # a broker or a resolver may give an invalid address
+            raise _SetupError(getattr(error, "strerror", None) or str(error)) from None
+        self.broker.peer = address
+        self._is_connected = self._was_answered = False
+        self._setup_ms = self.broker.begin_attempt(self._tasks.now_ms)
+        self._limit(self._setup_ms)
+        self._enter(State.CONNECTING)
+
+    def _limit(self, limit_ms: int | None) -> None:
+        assert self._task is not None
+        self._task.limit(limit_ms)
+
+    async def _secure(self, tls: "TlsSetup") -> None:
+        """Make the TLS handshake."""
+        stream = tls.open(self.broker, self.node, self._nodes)
+        if isinstance(stream, str):
+            raise _SetupError(stream, is_refusal=True)
+        self._tls = stream
+        while True:
+            step = tls.handshake(stream, self.broker)
+            if step.refusal:
+                raise _SetupError(step.refusal, is_refusal=True)
+            if step.problem:
+                raise _SetupError(step.problem)
+            if not step.waits_for:
+                break
+            self._nodes.await_handshake(self.node, step.waits_for == "write")
+            await self._news.wait()
+        self._nodes.end_handshake(self.node)
+
+    async def _negotiate(self) -> None:
+        """Ask for the versions that the broker supports, and choose those that are used."""
+        exchange, ranges = ApiVersionsExchange("cyproducer", VERSION), None
+        while ranges is None:
+            self._nodes.note_asked(self.node)
+            correlation_id = self._loop.next_correlation_id(self.node)
+            reply = self._send(correlation_id, exchange.request(correlation_id, self._setup.client_id))
+            ranges = exchange.on_response(await reply.get())
+        versions = negotiate(ranges, [api for api in ApiKey if api in REQUIRED or has_common_version(ranges, api)])
+        if versions[ApiKey.PRODUCE] == PRODUCE_MALFORMED_VERSION:
+            versions[ApiKey.PRODUCE] -= 1
+        assert exchange.body is not None
+        self._apply_throttle(ApiKey.API_VERSIONS, exchange.version, exchange.body)
+        self._features.apply(exchange.body)
+        self._negotiated = versions
+        if self._setup.tls is not None and self._tls is not None:
+            self._setup.tls.keep_session(self._tls, self.broker)
+
+    def _set_ready(self) -> None:
+        """Let the connection take batches."""
+        if self._setup.tls is not None or self._setup.login is not None:
+            self._nodes.count_authentication(failed=False)
+        self._allow_batches()
+        self._answers_before = self._nodes.answers(self.node)
+        self._nodes.note_answered(self.node)
+        self.broker.set_ready()
+        if not self.broker.use:
+            self._setup.ready[self.node] = self.broker
+        self._loop.note_auth(False)
+        self._report.changed = True  # the present error may have been its own
+        self._log.info("connected to broker %s (id %d%s)", self.broker.name, self.broker.id, self._describe_tls())
+
+    def _allow_batches(self) -> None:
+        self._limit(None)
+        self.versions = self._negotiated
+        can_describe = ApiKey.DESCRIBE_PRODUCERS in self.versions
+        self._nodes.ready(self.node, self.versions[ApiKey.PRODUCE], can_describe)
+        self._enter(State.READY)
+
+    # ------------------------------------------------------------ SASL
+
+    async def _authenticate(self, login: "SaslLogin") -> None:
+        """Go through the SASL exchange. The loop sends no batches meanwhile."""
+        first = await self._first_message(login)
+        if first.error:
+            raise _SetupError(first.error, is_refusal=not first.undecided)
+        await self._exchange_messages(login, first)
+
+    async def _first_message(self, login: "SaslLogin") -> "Answer":
+        if not {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= self._negotiated.keys():
+            raise _SetupError("the broker does not support SaslAuthenticate; it needs Kafka 1.0 or newer")
+        self._exchange = exchange = login.new_exchange()
+        reply: Reply[Answer] = Reply()
+        login.begin(exchange, self.broker.checked_host, reply.set)
+        answer = await reply.get()
+        if not answer.error and answer.message is None:
+            return answer._replace(error="SASL failed: the client has no first message", undecided=True)
+        return answer
+
+    async def _exchange_messages(self, login: "SaslLogin", answer: "Answer") -> None:
+        """Send the messages of the client until both sides are content. Set how long the session lasts."""
+        assert self._exchange is not None
+        exchange = self._exchange
+        self._learn(exchange, answer)
+        await self._shake_hands(exchange)
+        while answer.message is not None:
+            body = await self._call(
+                ApiKey.SASL_AUTHENTICATE,
+                self._negotiated[ApiKey.SASL_AUTHENTICATE],
+                {"auth_bytes": answer.message},
+            )
+            if body["error_code"]:
+                reason = self._shown(body["error_message"] or "") or describe(body["error_code"])
+                advice = f"; {exchange.advice}" if exchange.advice else ""
+                text = f"the broker refuses the credentials ({exchange.mechanism}): {reason}{advice}"
+                raise _SetupError(text, is_refusal=True)
+            if body["session_lifetime_ms"] > 0:
+                part = random.uniform(SESSION_LEAST, SESSION_MOST)
+                self._session_ms = int(body["session_lifetime_ms"] * part)
+            reply: Reply[Answer] = Reply()
+            login.go_on(exchange, body["auth_bytes"], reply.set)
+            answer = await reply.get()
+            if answer.error:
+                raise _SetupError(answer.error, is_refusal=not answer.undecided)
+            self._learn(exchange, answer)
+        if not answer.complete:
+            raise _SetupError("SASL failed: the broker has ended the exchange too early", is_refusal=True)
+        self._end_exchange()
+
+    @staticmethod
+    def _learn(exchange: "Exchange", answer: "Answer") -> None:
+        exchange.advice = answer.advice
+        exchange.secrets += answer.secrets
+
+    async def _shake_hands(self, exchange: "Exchange") -> None:
+        body = await self._call(ApiKey.SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, {"mechanism": exchange.mechanism})
+        code = body["error_code"]
+        if code == UNSUPPORTED_MECHANISM:
+            offered = self._shown(", ".join(sorted(body["mechanisms"])) or "none")
+            text = (
+                f"the broker does not offer the SASL mechanism {exchange.mechanism}; it offers: {offered}. "
+                "Set sasl_mechanism to one of these"
+            )
+            raise _SetupError(text, is_refusal=True)
+        if code == ILLEGAL_SASL_STATE and self._state is State.REAUTHENTICATING:
+            raise _TooEarlyError
+        if code == ILLEGAL_SASL_STATE:
+            text = "the listener does not use SASL; check the port, or use security_protocol without SASL"
+            raise _SetupError(text, is_refusal=True)
+        if code:
+            raise _SetupError(f"SASL failed: {describe(code)}", is_refusal=True)
+
+    def _end_exchange(self) -> None:
+        if self._exchange is not None and self._setup.login is not None:
+            self._setup.login.end(self._exchange)
+        self._exchange = None
+
+    async def _keep_session(self) -> None:
+        """Authenticate again before the session ends, each time (KIP-368)."""
+        login = self._setup.login
+        while login is not None and self._session_ms is not None:
+            await sleep(self._session_ms)
+            self._session_ms = None
+            self._limit(self._setup_ms)
+            await self._authenticate_again(login)
+
+    async def _authenticate_again(self, login: "SaslLogin") -> None:
+        """Authenticate while no batches are sent. After an error that is no refusal, the session goes on for a while.
+
+        Until the first message of the client is there, the connection is used as before. The broker handles the
+        requests of a connection in order, so it has handled those in flight before.
+        """
+        first = await self._first_message(login)
+        if first.error:
+            self._set_error(first.error)
+            self._end_exchange()
+            self._limit(None)
+            self._session_ms = AGAIN_MS
+            return
+        self._nodes.hold_batches(self.node)
+        self._enter(State.REAUTHENTICATING)
+        began_ms = self._tasks.now_ms
+        try:
+            await self._exchange_messages(login, first)
+        except _TooEarlyError:  # a broker takes no other authentication within a second (KIP-368)
+            self._end_exchange()
+            self._session_ms = AGAIN_MS
+        else:
+            took_ms = self._tasks.now_ms - began_ms
+            self._nodes.count_authentication(failed=False, again=True, took_ms=max(took_ms, 0))
+        self._allow_batches()
+
+    # ------------------------------------------------------------ events of the loop
+
+    def on_connected(self) -> None:
+        """Go on: TCP is established."""
+        self._is_connected = True
+        self._news.set()
+
+    def on_handshake(self) -> None:
+        """Go on with the TLS handshake: the socket is ready."""
+        self._news.set()
+
+    def on_answer(self, correlation_id: int, payload: bytes) -> None:
+        """Hand out a response."""
+        reply = self._pending.pop(correlation_id, None)
+        if reply is not None:
+            reply.set(payload)
+
+    def on_closed(self, reason: int, now_ms: int) -> None:
+        """Record that the loop has closed the connection; `reason` is a CloseReason or an errno."""
+        if reason == CloseReason.BY_US or self.is_closed or not self._is_closed_in_loop():
+            return  # it was closed here, and perhaps opened again
+        text = self._describe_end(reason)
+        was_ready = self.versions is not None
+        if self._was_refused(reason):
+            self._count_refusal()
+        self._set_error(text)
+        self._end(NoAnswerError(text))
+        self._cluster.request_update()
+        if was_ready:
+            self.broker.set_broken(now_ms)
+        else:
+            self.broker.set_failed(now_ms)
+        self._report.failures += 1
+
+    def resync(self, now_ms: int) -> None:
+        """Make up for events that were lost."""
+        state = self._loop.connection_state(self.node)[0]
+        if state == ConnectionState.CLOSED:
+            self.on_closed(errno.ENOMEM, now_ms)
+        elif state == ConnectionState.HANDSHAKING:
+            self.on_handshake()
+        elif state == ConnectionState.NEGOTIATING and self._state is State.CONNECTING:
+            self.on_connected()
+
+    def _is_closed_in_loop(self) -> bool:
+        return self._loop.connection_state(self.node)[0] == ConnectionState.CLOSED
+
+    # ------------------------------------------------------------ the end
+
+    def close(self, text: str) -> None:
+        """Close the connection because of an error of the broker. This counts as a failed attempt."""
+        if self._state is State.CLOSED:
+            return
+        is_local = self._state is State.RESOLVING
+        self._set_error(text)
+        if is_local and self._cluster.bootstrapping:
+            self._cluster.last_error = self._report.last_error
+        self._end(NoAnswerError(text, closed_here=True))
+        self._cluster.request_update()
+        self.broker.set_failed(self._tasks.now_ms)
+        self._report.failures += 1
+
+    def drop(self, text: str = "this sender closed the connection") -> None:
+        """Close the connection, if there is one, without an error."""
+        if self._state is not State.CLOSED:
+            self._end(NoAnswerError(text, closed_here=True))
+
+    def _end(self, error: NoAnswerError) -> None:
+        """Forget what belonged to the connection. Requests without response fail with the error."""
+        self._end_error = error
+        if not self._is_closed_in_loop():
+            self._loop.close_node(self.node)
+        self._end_exchange()
+        self.versions = None
+        self._negotiated = {}
+        self._session_ms = None
+        self._tls = None
+        self._setup.ready.pop(self.node, None)
+        pending, self._pending = self._pending, {}
+        for reply in pending.values():
+            reply.fail(error)
+        self._enter(State.CLOSED)
+        task, self._task = self._task, None
+        if task is not None:
+            task.limit(None)
+            task.stop(error)
+
+    def _set_error(self, text: str) -> None:
+        """Set and log the error of the broker. The same one is logged once a minute. Batches that expire name it."""
+        text += self.broker.hint
+        named = f"broker {self.broker.name}: {text}"
+        self._nodes.note_error(self.node, named.encode())
+        self._report.set_error(named)
+        if self.broker.set_error(text):
+            self._log.warning("broker %s: %s", self.broker.name, text)
+
+    def _count_refusal(self) -> None:
+        self.broker.auth_failed = True
+        self._nodes.count_authentication(failed=True, again=self.versions is not None)
+
+    def _was_refused(self, reason: int) -> bool:
+        """Return whether the broker has refused the client's certificate.
+
+        With TLS 1.3, that comes after the handshake, before the broker answers.
+        """
+        tls = self._setup.tls
+        return reason == CloseReason.TLS and tls is not None and not self._negotiated and tls.was_refused(self._tls)
+
+    def _describe_end(self, reason: int) -> str:
+        """Return why the loop has closed the connection."""
+        if reason == CloseReason.TLS and self._setup.tls is not None:
+            return self._setup.tls.describe_end(self._tls, self.broker)
+        is_first = not self._was_answered and self._nodes.answers(self.node) == self._answers_before
+        if reason == CloseReason.BY_PEER and self._setup.login is None and self._negotiated and is_first:
+            return (
+                "the broker closed the connection at the first request: the listener may require SASL; check the port, "
+                "or set security_protocol and sasl_mechanism"
+            )
+        return CLOSE_REASONS.get(reason) or os.strerror(reason)
+
+    def _describe_delay(self) -> str:
+        """Return what has not come in time: the connection, or an answer in the exchange of SASL."""
+        if self._exchange is None:
+            return f"no connection within {self._setup_ms} ms: check its address and the network"
+        server = SERVERS.get(self._exchange.mechanism, "the server that it depends on")
+        return f"SASL ({self._exchange.mechanism}) did not end within {self._setup_ms} ms; check {server}"
+
+    def _describe_defect(self, error: Exception) -> str:
+        """Return why a response cannot be handled. The error may have a part of the response."""
+        if isinstance(error, ProtocolError):
+            return self._shown(str(error))
+        return f"its response could not be handled ({type(error).__name__}: {self._shown(str(error))})"
+
+    def _describe_tls(self) -> str:
+        """Return the version of TLS, and whether a session was resumed; "" without TLS."""
+        if self._tls is None:
+            return ""
+        secured = self._tls.secured
+        return f", {secured.version()}{', session resumed' if secured.session_reused else ''}"
+
+    def _shown(self, text: str) -> str:
+        """Return a text of a broker as errors, the log and the status may show it."""
+        secrets = self._exchange.secrets if self._exchange is not None else ()
+        return server_text(text, (*self._setup.secrets, *secrets))
+
+    # ------------------------------------------------------------ requests
+
+    async def ask(
+        self,
+        api: ApiKey,
+        body: dict[str, Any],
+        *,
+        version: int | None = None,
+        exact: bool = True,
+        limit_ms: int | None = None,
+    ) -> dict[str, Any]:
+        """Send a request, and return the body of its response.
+
+        version   if it is not the negotiated one
+        exact     bytes after the body are an error
+        limit_ms  how long to wait for the response
+
+        While the connection authenticates again, the broker takes no other request, so this one waits until then. Raise
+        NoAnswerError if the connection ends before the response, TimeoutError if that does not come in time,
+        InvalidRequestError if the request cannot be encoded, ProtocolError if the response cannot be read.
+        """
+        until_ms = None if limit_ms is None else self._tasks.now_ms + limit_ms
+        while self._state is State.REAUTHENTICATING:
+            if not await self._news.wait(self._left_ms(until_ms)):
+                raise TimeoutError
+        if self.versions is None:
+            raise self._end_error
+        used = self.versions[api] if version is None else version
+        answer = await self._call(api, used, body, exact=exact, limit_ms=self._left_ms(until_ms))
+        self._was_answered = True
+        self._apply_throttle(api, used, answer)
+        return answer
+
+    def _left_ms(self, until_ms: int | None) -> int | None:
+        return None if until_ms is None else max(until_ms - self._tasks.now_ms, 0)
+
+    async def _call(
+        self, api: ApiKey, version: int, body: dict[str, Any], *, exact: bool = True, limit_ms: int | None = None
+    ) -> dict[str, Any]:
+        correlation_id = self._loop.next_correlation_id(self.node)
+        try:
+            frame = encode_request(api, version, correlation_id, self._setup.client_id, body)
+        except ProtocolError as error:
+            raise InvalidRequestError(str(error)) from None
+        reply = self._send(correlation_id, frame)
+        if not await reply.wait(limit_ms):
+            raise TimeoutError
+        answer: dict[str, Any] = decode_response(api, version, await reply.get(), exact=exact)[1]
+        return answer
+
+    def _send(self, correlation_id: int, frame: bytes) -> Reply[bytes]:
+        reply: Reply[bytes] = Reply()
+        self._pending[correlation_id] = reply
+        with contextlib.suppress(ConnectionError):  # a Closed event follows, and fails the reply
+            self._loop.send(self.node, frame, correlation_id)
+        return reply
+
+    def close_for(self, error: Exception) -> str:
+        """Close the connection because a response could not be handled. Return the text of its error."""
+        if not isinstance(error, ProtocolError):
+            self._log.error("a response of broker %s could not be handled", self.broker.name, exc_info=error)
+        text = self._describe_defect(error)
+        self.close(text)
+        return text
+
+    def _apply_throttle(self, api: ApiKey, version: int, body: dict[str, Any]) -> None:
+        """Count the throttle time of a response for the metrics, and let the loop wait if the client must."""
+        self._loop.note_throttle(body.get("throttle_time_ms", 0))
+        if version >= THROTTLES_FROM.get(api, NEVER):
+            self._loop.throttle(self.node, body["throttle_time_ms"])
+
+    def report_throttling(self, now_ms: int) -> None:
+        """Make it the error of the broker that it throttles this client for long, once for each such time."""
+        left_ms = self.throttled_ms
+        if left_ms > LONG_THROTTLE_MS and now_ms + left_ms > self._throttled_until_ms + LONG_THROTTLE_MS:
+            self._throttled_until_ms = now_ms + left_ms
+            self._set_error(
+                f"it throttles this client, and gets no request for {left_ms / 1000:.0f} s; check the quotas of the "
+                "broker"
+            )
+
+
+def connecting_socket(address: Address, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
+    """Return a non-blocking socket that is connecting. Raise OSError, or another exception for an invalid address."""
+    sock = socket.socket(address.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, seconds in KEEPALIVE.items():
+            sock.setsockopt(socket.IPPROTO_TCP, option, seconds)
+        # reset on close: bytes of a dead sender that are still queued must not reach the broker
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if send_buffer_bytes != SYSTEM_BUFFER:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+        if receive_buffer_bytes != SYSTEM_BUFFER:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        sock.connect(address.target)
+    except BlockingIOError:
+        pass
+    except BaseException:
+        sock.close()
+        raise
+    return sock
