@@ -3,13 +3,15 @@
 import socket
 import struct
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.contestants.base import Contestant, NotSupportedError, new_transactional_id
 from bench.loads import Load
-from bench.probe import RecordBatchBuilder
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.versions import ApiKey
+
+if TYPE_CHECKING:
+    from bench.probe import RecordBatchBuilder
 
 FIND_COORDINATOR, INIT_PRODUCER_ID = (ApiKey.FIND_COORDINATOR, 4), (ApiKey.INIT_PRODUCER_ID, 4)
 PRODUCE, END_TXN = (ApiKey.PRODUCE, 12), (ApiKey.END_TXN, 5)
@@ -21,6 +23,7 @@ ONE_PARTITION_UP_TO = 1000  # records of a transaction, as with a sticky partiti
 WAIT_S, PAUSE_S = 60, 0.1
 
 Version = tuple[ApiKey, int]
+Request = list[tuple[int, int, "RecordBatchBuilder"]]
 
 
 class BareTransactions(Contestant):
@@ -47,7 +50,7 @@ class BareTransactions(Contestant):
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.name = self.given(self.load, settings)["transactional_id"]
         self.correlation_id = 0
-        self.prepared: dict[int, list[list[tuple[int, int, RecordBatchBuilder]]]] = {}
+        self.prepared: dict[int, list[Request]] = {}
         body = {
             "transactional_id": self.name,
             "transaction_timeout_ms": 60_000,
@@ -105,8 +108,10 @@ class BareTransactions(Contestant):
             _check("Produce", code)
         return False
 
-    def _requests(self, first: int, count: int) -> list[list[tuple[int, int, RecordBatchBuilder]]]:
+    def _requests(self, first: int, count: int) -> list[Request]:
         """Return requests of (partition, first sequence, records), at most one batch for each partition."""
+        from bench.probe import RecordBatchBuilder  # the first import compiles it
+
         if first not in self.prepared:
             partitions = 1 if count <= ONE_PARTITION_UP_TO else self.load.partitions
             most = BATCH_BYTES // (self.load.value_bytes + RECORD_BYTES)
@@ -125,7 +130,7 @@ class BareTransactions(Contestant):
                         requests[-1].append((partition, begin, builder))
         return self.prepared[first]
 
-    def _produce(self, request: list[tuple[int, int, RecordBatchBuilder]]) -> dict[str, Any]:
+    def _produce(self, request: Request) -> dict[str, Any]:
         rows = [
             {"index": partition, "records": builder.build(*self.ids, sequence, TRANSACTIONAL)}
             for partition, sequence, builder in request

@@ -96,6 +96,7 @@ def test_without_java_only_its_contestant_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", shutil.which("gcc") or shutil.which("cc") or "")
     for name in ("limits", "null_broker"):
         program(name)
+    subprocess.run([sys.executable, "-c", "import bench.probe"], cwd=ROOT, check=True)  # compiled by that compiler
     run = run_bench(
         tmp_path / "results", "run", "send", "--quick", "--share", "0.05", "--only", "send,java", "--no-report",
         PATH=str(tmp_path), JAVA_HOME=None,
