@@ -44,9 +44,11 @@ def make_bench_importable(directory: Path) -> None:
     """Copy ``bench`` to `directory` and put that on the import path, if ``bench`` cannot be imported.
 
     ``bench`` is not installed. The source tree itself must not be on the path: its ``cyproducer`` is not built.
+    Processes of the bench find the native functions of the tests beside it.
     """
     if importlib.util.find_spec("bench") is None:
         shutil.copytree(SOURCE.parent / "bench", directory / "bench", ignore=shutil.ignore_patterns("__pycache__"))
+        (directory / "tests").symlink_to(SOURCE.parent / "tests")
         sys.path.append(str(directory))
 
 

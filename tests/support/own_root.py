@@ -26,7 +26,8 @@ for path in /* /tmp/*; do
     fi
 done
 "$1" -c 'from support.confined import loopback_up; loopback_up()'
-exec chroot /mnt "$@"
+chroot=$(PATH=$PATH:/usr/sbin:/sbin command -v chroot)
+exec "$chroot" /mnt "$@"
 """
 
 
