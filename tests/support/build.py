@@ -46,10 +46,11 @@ def make_bench_importable(directory: Path) -> None:
     ``bench`` is not installed. The source tree itself must not be on the path: its ``cyproducer`` is not built.
     Processes of the bench find the native functions of the tests beside it.
     """
-    if importlib.util.find_spec("bench") is None:
+    found = importlib.util.find_spec("bench")
+    if found is None or found.origin is None:  # a folder of tests has the same name
         shutil.copytree(SOURCE.parent / "bench", directory / "bench", ignore=shutil.ignore_patterns("__pycache__"))
         (directory / "tests").symlink_to(SOURCE.parent / "tests")
-        sys.path.append(str(directory))
+        sys.path.insert(0, str(directory))
 
 
 def is_debug() -> bool | None:
