@@ -41,7 +41,7 @@ peer has sent in part.
                           or {"ok": false, "error": code name, "message"}: the sender does not take the command
     any process           {"op": "status"} -> the status as JSON; {"op": "stop"} -> drain and end
                           {"op": "transactions", "do": "list" | "describe" | "abort", ...} -> the answer of
-                          sender/brokers/queries.py as JSON
+                          sender/cluster/queries.py as JSON
                           {"op": "client_instance_id"} -> {"ok": true, "id": text or null, "pushes": whether the sender
                           pushes metrics}; without an id, the sender requests one
 """

@@ -13,8 +13,8 @@ from pathlib import Path
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.security.token_source import Token
-from cyproducer.sender.brokers.engine import Engine
-from cyproducer.sender.brokers.sasl_login import Answer
+from cyproducer.sender.cluster.engine import Engine
+from cyproducer.sender.cluster.sasl_login import Answer
 from cyproducer.sender.control.control_server import Control, Facts
 from cyproducer.shm.native import LAYOUT_VERSION
 from hostile.messages import (

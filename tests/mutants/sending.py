@@ -110,7 +110,7 @@ SENDING = (
         "        return min(int(term * spread), self.max_ms)\n",
         "        return int(term * spread)\n",
         "P7",
-        ("unit/cluster/test_cluster_backoff.py",),
+        ("unit/sender/test_cluster_backoff.py",),
     ),
     Mutant(
         "correlation-id",
@@ -230,7 +230,7 @@ SENDING = (
         "            fresh = known[index]\n",
         "",
         "P2",
-        ("unit/cluster/test_cluster_metadata.py::test_leader_epoch_does_not_go_backwards",),
+        ("unit/sender/test_cluster_metadata.py::test_leader_epoch_does_not_go_backwards",),
     ),
     Mutant(
         "named-leader-epoch",
@@ -238,7 +238,7 @@ SENDING = (
         "epoch > partition.leader_epoch and",
         "epoch >= partition.leader_epoch and",
         "P2",
-        ("unit/cluster/test_cluster_metadata.py::test_a_named_leader_that_does_not_count_changes_nothing",),
+        ("unit/sender/test_cluster_metadata.py::test_a_named_leader_that_does_not_count_changes_nothing",),
     ),
     Mutant(
         "refresh-lost",
@@ -247,7 +247,7 @@ SENDING = (
         "            self._full_left = None\n"
         "            self._full_wanted = False\n            self._refreshed_ms = now_ms\n",
         "P2",
-        ("unit/cluster/test_cluster_metadata.py::test_request_update_during_a_request_is_not_lost",),
+        ("unit/sender/test_cluster_metadata.py::test_request_update_during_a_request_is_not_lost",),
     ),
     Mutant(
         "error-not-retriable",

@@ -15,7 +15,7 @@ from kfake.codes import DESCRIBE_PRODUCERS, METADATA, PRODUCE
 
 from cyproducer.config.settings import Settings
 from cyproducer.producer.attach import connect
-from cyproducer.sender.brokers import connection as connection_module
+from cyproducer.sender.cluster import connection as connection_module
 from simulation import aims, virtual
 from simulation.broker import HOST, POISON, SimulatedCluster
 from simulation.coordinators import SimulatedCoordinators

@@ -17,7 +17,7 @@ from typing import Any
 
 from support import layout
 
-from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from simulation.virtual import _State
 

@@ -32,7 +32,7 @@ READERS = {
     "cyproducer/sender/control/sender_info.py": (1, "when a sender was started, for its status"),
     "cyproducer/sender/control/control_server.py": (3, "when a sender was started, and records failed, for its status"),
     "cyproducer/sender/process/housekeeping.py": (2, "the age of files; a wrong clock keeps them or not"),
-    "cyproducer/sender/brokers/telemetry.py": (2, "the times of metrics that are pushed to brokers"),
+    "cyproducer/sender/cluster/telemetry.py": (2, "the times of metrics that are pushed to brokers"),
     "cyproducer/observe/failures.py": (1, "the age of failures in a file; a wrong clock keeps them or not"),
     "cyproducer/observe/logfmt.py": (1, "the time of a line of the log"),
     "cyproducer/security/token_source.py": (1, "when to replace a token, whose issuer gives its expiry as a wall time"),

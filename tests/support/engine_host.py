@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from cyproducer.host import control_messages
-from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from cyproducer.sender.engine.transaction_state import TransactionState
 from support.process import script_environment

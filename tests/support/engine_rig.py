@@ -4,7 +4,7 @@ import logging
 import time
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.cluster.engine import Engine
 from support.front_end import PlainFrontEnd, run_until
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from support import layout
 from support.fault_rig import Rig

@@ -33,7 +33,6 @@ PACKAGES = {
     # error_table.py holds a table of constants and imports nothing of ours.
     "protocol": Package(("error_table",), ("unit/protocol", "integration/engine/test_engine_versions.py")),
     "record": Package(("shm",), ("unit/record", "unit/producer", "simulation")),
-    "cluster": Package(("protocol", "error_table"), ("unit/cluster", "integration/engine/test_engine_brokers.py")),
     "security": Package(("protocol",), ("unit/security", "integration/security")),
     # A pickle of RecordMetadata names a function of producer.results, which makes the object.
     "producer.core": Package(
@@ -80,12 +79,11 @@ PACKAGES = {
         (*LEAVES, "host", "protocol", "record", "sender.system"),
         ("unit/sender", "integration/engine/test_engine_telemetry.py", "integration/producer/test_telemetry_kafka.py"),
     ),
-    "sender.brokers": Package(
+    "sender.cluster": Package(
         (
             *MEMORY,
             *LEAVES,
             "protocol",
-            "cluster",
             "security",
             "sender.system",
             "sender.engine",
@@ -105,7 +103,7 @@ PACKAGES = {
             *LEAVES,
             "sender.system",
             "sender.engine",
-            "sender.brokers",
+            "sender.cluster",
             "sender.handover",
             "sender.control",
             "observe",

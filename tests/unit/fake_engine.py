@@ -15,7 +15,7 @@ PAGE = 4096
 
 
 class Engine:
-    """Like cyproducer.sender.brokers.engine.Engine; the test sets `failures` and `pending`."""
+    """Like cyproducer.sender.cluster.engine.Engine; the test sets `failures` and `pending`."""
 
     def __init__(self, sender_settings: dict[str, Any], log: Any) -> None:
         self.settings = sender_settings

@@ -10,16 +10,16 @@ from kfake.coordinator import Transactions
 from kfake.scripted_coordinators import ScriptedCoordinators
 from support.transaction_table import TRANSACTION_ABORTED, StandInRow, StandInTable
 
-from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from cyproducer.protocol.versions import SUPPORTED, ApiKey
-from cyproducer.sender.brokers.broker import Backoffs, Broker
-from cyproducer.sender.brokers.calls import Calls
-from cyproducer.sender.brokers.connection import NoAnswerError
-from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
-from cyproducer.sender.brokers.report import Report
-from cyproducer.sender.brokers.transaction_manager import TransactionManager
-from cyproducer.sender.brokers.transaction_rows import Command
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.broker import Backoffs, Broker
+from cyproducer.sender.cluster.calls import Calls
+from cyproducer.sender.cluster.connection import NoAnswerError
+from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
+from cyproducer.sender.cluster.report import Report
+from cyproducer.sender.cluster.transaction_manager import TransactionManager
+from cyproducer.sender.cluster.transaction_rows import Command
 from cyproducer.sender.system.tasks import Reply, Signal, Tasks
 
 NODES = (1, 2, 3)

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import NoReturn
 
-from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.handover import upgrade
 from cyproducer.sender.process import sender_process
 from cyproducer.sender.process.main import main

@@ -214,7 +214,7 @@ def _alternate_roles(post: Post, handover: Handover, signals: Signals, report: R
     Return only in the first process; the others end here.
     """
     # Imported before the first fork, not in a child: a successor must not depend on files that may be removed by then.
-    from cyproducer.sender.brokers.engine import Engine
+    from cyproducer.sender.cluster.engine import Engine
     from cyproducer.sender.process.sender_process import Serving
 
     Engine.prepare(post.settings)

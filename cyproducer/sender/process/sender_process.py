@@ -11,7 +11,7 @@ import socket
 import time
 
 from cyproducer.observe.logfmt import fields
-from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.control.control_server import Control, Facts
 from cyproducer.sender.control.front_end_warnings import FrontEndHandler
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState

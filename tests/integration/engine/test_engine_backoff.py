@@ -8,7 +8,7 @@ from kfake.scripted_broker import Fault
 from support.fault_rig import Rig
 from support.front_end import run_until
 
-from cyproducer.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
 
 NS_PER_MS = 1_000_000
 DRAWS = 200

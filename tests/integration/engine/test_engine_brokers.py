@@ -11,9 +11,9 @@ from support.fault_rig import Rig
 from support.front_end import run_until
 from support.tcp_server import full_port
 
-from cyproducer.sender.brokers import connection as connection_module
-from cyproducer.sender.brokers.connection import Connection, connecting_socket
-from cyproducer.sender.brokers.resolver import Address
+from cyproducer.sender.cluster import connection as connection_module
+from cyproducer.sender.cluster.connection import Connection, connecting_socket
+from cyproducer.sender.cluster.resolver import Address
 from cyproducer.sender.engine.events import Answered, Closed
 from cyproducer.version import VERSION
 

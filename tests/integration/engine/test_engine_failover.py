@@ -14,7 +14,7 @@ from support.consumer import read_topic
 from support.front_end import PlainFrontEnd, run_until, topic_number
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.cluster.engine import Engine
 
 PARTITIONS = 48
 FRONT_ENDS = 6

@@ -13,7 +13,7 @@ from support.slow_lanes import FIRST, SLOW, acknowledged, one_round, until_apart
 from support.successor import succeed
 from support.transaction_table import leave_transactions_to_the_test
 
-from cyproducer.sender.brokers import engine as engine_module
+from cyproducer.sender.cluster import engine as engine_module
 
 PARTITIONS = 4
 OTHERS = range(1, PARTITIONS)

@@ -26,7 +26,7 @@ from cyproducer import errors
 from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
 from cyproducer.devkafka.maven import DownloadError
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.connection import THROTTLES_FROM
+from cyproducer.sender.cluster.connection import THROTTLES_FROM
 
 FOR_EVER_MS = 600_000
 

@@ -6,7 +6,7 @@ from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
 
-from cyproducer.sender.brokers import engine as engine_module
+from cyproducer.sender.cluster import engine as engine_module
 
 
 def published(rig):

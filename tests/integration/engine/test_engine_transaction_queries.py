@@ -10,7 +10,7 @@ from kfake.scripted_broker import ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
 
-from cyproducer.sender.brokers import queries
+from cyproducer.sender.cluster import queries
 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT = 14, 15, 16, 51
 DENIED, CLUSTER_DENIED = 53, 31

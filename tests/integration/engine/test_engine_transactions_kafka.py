@@ -14,7 +14,7 @@ from support.front_end import run_until
 from support.transactional_front_end import GROUP, TransactionalFrontEnd
 
 from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
+from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 
 INVALID_TXN_STATE, INVALID_TIMEOUT, FENCED = 48, 50, 90
 

@@ -11,7 +11,7 @@ from support.fault_rig import Rig
 from support.front_end import SETTINGS
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.engine.predecessor import PredecessorState
 from cyproducer.shm.native import create_arena
 

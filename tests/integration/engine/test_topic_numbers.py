@@ -11,7 +11,7 @@ from support.fault_rig import NOW, Rig
 from support.front_end import HEAD, OPEN, PlainFrontEnd, run_until
 
 from cyproducer import errors
-from cyproducer.sender.brokers import engine as engine_module
+from cyproducer.sender.cluster import engine as engine_module
 
 IDLE_MS = 60_000
 NUMBER = 0x3FFF

@@ -27,7 +27,7 @@ from cyproducer.errors import (
     RecordTooLargeError,
     SenderUnavailableError,
 )
-from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.cluster.engine import Engine
 
 NAMES = {"bootstrap_servers", "sender"}  # settings that say where the broker or sender is, not how it behaves
 #: Settings of TLS and SASL, which the broker of these tests does not use.

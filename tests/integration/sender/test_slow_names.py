@@ -14,7 +14,7 @@ from support.supervised import Foreground, kill, pair, the_sender
 
 from cyproducer.host import control_messages
 from cyproducer.producer.attach.attachment import Attachment
-from cyproducer.sender.brokers import connections
+from cyproducer.sender.cluster import connections
 
 SLOW = """
 import socket

@@ -18,8 +18,8 @@ from cyproducer import KafkaProducer
 from cyproducer.config.settings import Settings
 from cyproducer.protocol.codec import decode_response, encode_response
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.engine import Engine
-from cyproducer.sender.brokers.metadata import PARTITIONS_PER_ITERATION
+from cyproducer.sender.cluster.engine import Engine
+from cyproducer.sender.cluster.metadata import PARTITIONS_PER_ITERATION
 from cyproducer.sender.engine.predecessor import PredecessorState
 
 PARTITIONS = 4

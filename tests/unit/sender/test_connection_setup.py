@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cyproducer.cluster.metadata import ClusterMetadata
 from cyproducer.config.settings import Settings
-from cyproducer.sender.brokers.broker import Backoffs, Broker
-from cyproducer.sender.brokers.connection import Connection, Setup, State
-from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
-from cyproducer.sender.brokers.report import Report
-from cyproducer.sender.brokers.resolver import Resolver
+from cyproducer.sender.cluster.broker import Backoffs, Broker
+from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
+from cyproducer.sender.cluster.connection import Connection, Setup, State
+from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
+from cyproducer.sender.cluster.report import Report
+from cyproducer.sender.cluster.resolver import Resolver
 from cyproducer.sender.engine.events import CloseReason
 from cyproducer.sender.system.tasks import Tasks
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.config.settings import Settings
-from cyproducer.sender.brokers import broker as broker_module
-from cyproducer.sender.brokers.broker import Backoffs, Broker
+from cyproducer.sender.cluster import broker as broker_module
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.broker import Backoffs, Broker
 
 NOW_MS = 1_000_000
 #: What the source of a backoff returns, by the share of the delay that the jitter leaves.

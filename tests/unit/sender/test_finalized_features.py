@@ -2,7 +2,7 @@
 
 import pytest
 
-from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
+from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
 
 
 @pytest.mark.parametrize(

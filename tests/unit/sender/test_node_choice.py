@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cyproducer.cluster.metadata import ClusterMetadata
 from cyproducer.config.settings import Settings
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.connection import Connection, State
-from cyproducer.sender.brokers.connections import BUSY_WAIT_MS, LOOKUP_WAIT_MS, Connections
-from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
-from cyproducer.sender.brokers.report import Report
+from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
+from cyproducer.sender.cluster.connection import Connection, State
+from cyproducer.sender.cluster.connections import BUSY_WAIT_MS, LOOKUP_WAIT_MS, Connections
+from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
+from cyproducer.sender.cluster.report import Report
 from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Tasks
 
 NOW_MS = 1_000_000

@@ -3,7 +3,7 @@
 import pytest
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.brokers.metadata import TRIGGER_MIN_MS, Rebootstrap
+from cyproducer.sender.cluster.metadata import TRIGGER_MIN_MS, Rebootstrap
 from cyproducer.sender.system.tasks import NOTHING_DUE_MS
 
 NOW_MS = 1_000_000

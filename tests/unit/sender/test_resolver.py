@@ -11,7 +11,7 @@ import psutil
 import pytest
 from support.process import is_running, kill9, name_of, wait_until
 
-from cyproducer.sender.brokers.resolver import Address, Resolver
+from cyproducer.sender.cluster.resolver import Address, Resolver
 
 FOUND = [
     Address(socket.AF_INET, ("192.0.2.1", 9092)),

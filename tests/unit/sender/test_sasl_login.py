@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.security.mechanism import SaslError
-from cyproducer.sender.brokers import sasl_login
-from cyproducer.sender.brokers.broker import Backoffs, Broker
-from cyproducer.sender.brokers.sasl_login import SaslLogin
-from cyproducer.sender.brokers.supplied_tokens import Refusal
+from cyproducer.sender.cluster import sasl_login
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.broker import Backoffs, Broker
+from cyproducer.sender.cluster.sasl_login import SaslLogin
+from cyproducer.sender.cluster.supplied_tokens import Refusal
 
 SETTINGS = {
     "bootstrap_servers": ["alias:9093", "unknown:9094"],

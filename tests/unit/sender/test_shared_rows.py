@@ -7,7 +7,7 @@ from kfake.codes import ADD_PARTITIONS_TO_TXN
 from transaction_rig import Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
+from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 
 INVALID_TXN_STATE, FENCED = 48, 90
 

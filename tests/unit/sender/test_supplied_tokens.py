@@ -9,8 +9,8 @@ from support.unsigned_jwt import jwt
 
 from cyproducer.security.token_principal import jwt_principal
 from cyproducer.security.token_source import Token
-from cyproducer.sender.brokers.sasl_login import Answer
-from cyproducer.sender.brokers.supplied_tokens import Refusal, SuppliedTokens
+from cyproducer.sender.cluster.sasl_login import Answer
+from cyproducer.sender.cluster.supplied_tokens import Refusal, SuppliedTokens
 
 SETTINGS = {"sasl_login_refresh_window_factor": 0.8, "sasl_login_refresh_window_jitter": 0.0}
 

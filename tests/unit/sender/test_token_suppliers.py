@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cyproducer.sender.brokers.sasl_login import Answer
-from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens
+from cyproducer.sender.cluster.sasl_login import Answer
+from cyproducer.sender.cluster.supplied_tokens import SuppliedTokens
 from cyproducer.sender.control.peers import OWNER
 from cyproducer.sender.control.quotas import RefusalLog
 from cyproducer.sender.control.token_suppliers import CHECK_S, TokenSuppliers

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.brokers.engine import Engine
+from cyproducer.sender.cluster.engine import Engine
 
 TOPICS_MAX = 16_384
 

@@ -4,7 +4,7 @@ import pytest
 from transaction_rig import GROUP, RETRY_BACKOFF_MS, Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
+from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 INVALID_EPOCH, INVALID_TXN_STATE, INVALID_MAPPING, CONCURRENT, ID_DENIED, FENCED = 47, 48, 49, 51, 53, 90

@@ -8,7 +8,7 @@ from kfake.codes import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, PRODUC
 from transaction_rig import GROUP, NODES, Producer, Rig, SenderEndedError
 
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED
+from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_TXN_STATE, FENCED = 14, 15, 48, 90
 STEPS_MAX = 60

@@ -19,9 +19,9 @@ from cyproducer.security.login import Login
 from cyproducer.security.mechanism import SaslClient, SaslError
 from cyproducer.security.token_check import check_token
 from cyproducer.security.token_source import Token
-from cyproducer.sender.brokers.broker import Broker
-from cyproducer.sender.brokers.resolver import CANONICAL_NAMES, canonical_names, host_port
-from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens
+from cyproducer.sender.cluster.broker import Broker
+from cyproducer.sender.cluster.resolver import CANONICAL_NAMES, canonical_names, host_port
+from cyproducer.sender.cluster.supplied_tokens import SuppliedTokens
 from cyproducer.sender.system.daemonise import forbid_core_dumps
 from cyproducer.sender.system.helper_process import HelperProcess
 

@@ -3,8 +3,8 @@
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cyproducer.cluster.backoff import ExponentialBackoff
-from cyproducer.sender.brokers.resolver import Address
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.resolver import Address
 
 if TYPE_CHECKING:
     import ssl  # only with TLS it is imported

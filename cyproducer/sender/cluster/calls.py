@@ -6,15 +6,15 @@ Every call may be repeated: a call whose connection ends can have reached the br
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from cyproducer.cluster.backoff import ExponentialBackoff
-from cyproducer.cluster.metadata import ClusterMetadata
 from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.tables import NEVER
 from cyproducer.protocol.versions import UNSUPPORTED_VERSION, ApiKey
-from cyproducer.sender.brokers.connection import Connection, InvalidRequestError, NoAnswerError
-from cyproducer.sender.brokers.connections import Connections
-from cyproducer.sender.brokers.report import Report
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
+from cyproducer.sender.cluster.connection import Connection, InvalidRequestError, NoAnswerError
+from cyproducer.sender.cluster.connections import Connections
+from cyproducer.sender.cluster.report import Report
 from cyproducer.sender.system.tasks import Tasks, TimeLimitError, sleep
 
 __all__ = [

@@ -6,13 +6,13 @@ It also logs what a broker says about the state of a producer that the loop has 
 import logging
 import time
 
-from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.versions import UNSUPPORTED_VERSION, ApiKey
-from cyproducer.sender.brokers.broker import SAME_ERROR_LOGGED_EVERY_S
-from cyproducer.sender.brokers.connection import NoAnswerError
-from cyproducer.sender.brokers.connections import Connections
-from cyproducer.sender.brokers.report import Report
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.broker import SAME_ERROR_LOGGED_EVERY_S
+from cyproducer.sender.cluster.connection import NoAnswerError
+from cyproducer.sender.cluster.connections import Connections
+from cyproducer.sender.cluster.report import Report
 from cyproducer.sender.engine.events import EventHandlers, ProducerIdWanted, ProducerStateDenied, ProducerStateLost
 from cyproducer.sender.engine.native import Loop
 from cyproducer.sender.system.tasks import Tasks, sleep

@@ -7,16 +7,16 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from cyproducer.cluster.metadata import ClusterMetadata, MetadataChange, PartitionMetadata
-from cyproducer.cluster.topic_state import UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.error_table import describe
 from cyproducer.protocol.fields import decode_exactly
 from cyproducer.protocol.messages import NODE_ENDPOINTS, type_of
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.connection import Connection, NoAnswerError
-from cyproducer.sender.brokers.connections import Connections
-from cyproducer.sender.brokers.report import Report
-from cyproducer.sender.brokers.topic_requests import IdleTopics, TopicRequests, TopicShares
+from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata, MetadataChange, PartitionMetadata
+from cyproducer.sender.cluster.connection import Connection, NoAnswerError
+from cyproducer.sender.cluster.connections import Connections
+from cyproducer.sender.cluster.report import Report
+from cyproducer.sender.cluster.topic_requests import IdleTopics, TopicRequests, TopicShares
+from cyproducer.sender.cluster.topic_state import UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.sender.engine.events import EventHandlers, LeadersNamed, RefreshWanted
 from cyproducer.sender.engine.native import FrontEnds, Loop, TopicNumbers
 from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Tasks

@@ -14,8 +14,8 @@ from cyproducer.error_table import describe
 from cyproducer.host.control_messages import HandshakeError
 from cyproducer.protocol.fields import ZERO_UUID, ProtocolError
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.connection import Connection, NoAnswerError
-from cyproducer.sender.brokers.connections import Connections
+from cyproducer.sender.cluster.connection import Connection, NoAnswerError
+from cyproducer.sender.cluster.connections import Connections
 from cyproducer.sender.engine.native import Loop
 from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Tasks
 from cyproducer.sender.telemetry.otlp import Request

@@ -5,9 +5,9 @@ the transaction, when the coordinator says that it is over, or after the time li
 """
 
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.calls import TRANSACTION, Answer, CallError, Calls, UnsupportedError, always
-from cyproducer.sender.brokers.transaction_rows import Row
-from cyproducer.sender.brokers.transaction_steps import TransactionSteps
+from cyproducer.sender.cluster.calls import TRANSACTION, Answer, CallError, Calls, UnsupportedError, always
+from cyproducer.sender.cluster.transaction_rows import Row
+from cyproducer.sender.cluster.transaction_steps import TransactionSteps
 from cyproducer.sender.engine.native import TransactionTable
 from cyproducer.sender.engine.transaction_state import TransactionState
 from cyproducer.sender.system.tasks import Tasks

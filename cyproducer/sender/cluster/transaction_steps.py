@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from cyproducer.cluster.backoff import ExponentialBackoff
 from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.tables import NEVER
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, software
-from cyproducer.sender.brokers.broker import SAME_ERROR_LOGGED_EVERY_S
-from cyproducer.sender.brokers.calls import (
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.broker import SAME_ERROR_LOGGED_EVERY_S
+from cyproducer.sender.cluster.calls import (
     GROUP,
     PAUSE_MS,
     TRANSACTION,
@@ -29,8 +29,8 @@ from cyproducer.sender.brokers.calls import (
     always,
     code_of,
 )
-from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
-from cyproducer.sender.brokers.transaction_failures import (
+from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
+from cyproducer.sender.cluster.transaction_failures import (
     FENCED,
     INVALID_TXN_STATE,
     PRODUCER_FENCED,
@@ -40,7 +40,7 @@ from cyproducer.sender.brokers.transaction_failures import (
     failure_of,
     failure_of_record,
 )
-from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Row
+from cyproducer.sender.cluster.transaction_rows import ACTIVE, ENDING, Command, Row
 from cyproducer.sender.engine.native import TransactionTable
 from cyproducer.sender.engine.transaction_state import TransactionState
 from cyproducer.sender.system.tasks import Tasks

@@ -16,7 +16,6 @@ import struct
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from cyproducer.cluster.metadata import ClusterMetadata
 from cyproducer.config.secrets import is_secret_name
 from cyproducer.error_table import describe
 from cyproducer.protocol.codec import decode_response, encode_request
@@ -24,10 +23,11 @@ from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.tables import NEVER
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
 from cyproducer.security.server_text import server_text
-from cyproducer.sender.brokers.broker import Broker
-from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
-from cyproducer.sender.brokers.report import Report
-from cyproducer.sender.brokers.resolver import CANONICAL_NAMES, Address, Resolver
+from cyproducer.sender.cluster.broker import Broker
+from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
+from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
+from cyproducer.sender.cluster.report import Report
+from cyproducer.sender.cluster.resolver import CANONICAL_NAMES, Address, Resolver
 from cyproducer.sender.engine.connection_state import ConnectionState
 from cyproducer.sender.engine.events import CloseReason
 from cyproducer.sender.engine.native import Loop, Nodes, TlsStream
@@ -35,8 +35,8 @@ from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Reply, Signal, Task, 
 from cyproducer.version import VERSION
 
 if TYPE_CHECKING:
-    from cyproducer.sender.brokers.sasl_login import Answer, Exchange, SaslLogin
-    from cyproducer.sender.brokers.tls_setup import TlsSetup
+    from cyproducer.sender.cluster.sasl_login import Answer, Exchange, SaslLogin
+    from cyproducer.sender.cluster.tls_setup import TlsSetup
 
 __all__ = [
     "THROTTLES_FROM",
@@ -150,11 +150,11 @@ class Setup:
         self.login: SaslLogin | None = None
         protocol = settings.get("security_protocol", "PLAINTEXT")
         if protocol.endswith("SSL"):
-            from cyproducer.sender.brokers import tls_setup  # import_security() has loaded it
+            from cyproducer.sender.cluster import tls_setup  # import_security() has loaded it
 
             self.tls = tls_setup.TlsSetup(settings, log)
         if protocol.startswith("SASL"):
-            from cyproducer.sender.brokers import sasl_login  # import_security() has loaded it
+            from cyproducer.sender.cluster import sasl_login  # import_security() has loaded it
 
             self.login = sasl_login.SaslLogin(settings, self.ready)
 
@@ -181,12 +181,12 @@ def import_security(settings: dict[str, Any]) -> None:
     """
     protocol = settings["security_protocol"]
     if protocol.endswith("SSL"):
-        import cyproducer.sender.brokers.tls_setup
+        import cyproducer.sender.cluster.tls_setup
 
         if settings.get("ssl_keystore_location") or settings.get("ssl_truststore_location"):
             _import("cryptography.hazmat.primitives.serialization.pkcs12")
     if protocol.startswith("SASL"):
-        import cyproducer.sender.brokers.sasl_login  # noqa: F401
+        import cyproducer.sender.cluster.sasl_login  # noqa: F401
 
         if settings["sasl_mechanism"] == "GSSAPI":
             _import("gssapi")

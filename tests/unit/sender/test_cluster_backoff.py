@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cyproducer.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
 
 
 def test_doubles_up_to_the_maximum():

@@ -10,11 +10,10 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeGuard
 
-from cyproducer.cluster.backoff import ExponentialBackoff
-from cyproducer.cluster.metadata import ClusterMetadata
 from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.calls import (
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.calls import (
     GROUP,
     PAUSE_MS,
     TRANSACTION,
@@ -27,8 +26,9 @@ from cyproducer.sender.brokers.calls import (
     always,
     code_of,
 )
-from cyproducer.sender.brokers.connections import Connections
-from cyproducer.sender.brokers.report import Report
+from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
+from cyproducer.sender.cluster.connections import Connections
+from cyproducer.sender.cluster.report import Report
 from cyproducer.sender.system.tasks import Tasks, TimeLimitError, sleep
 
 __all__ = ["Queries"]

@@ -4,9 +4,14 @@ import uuid
 
 import pytest
 
-from cyproducer.cluster.metadata import PARTITIONS_PER_REQUEST, ClusterMetadata, MetadataChange, PartitionMetadata
 from cyproducer.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from cyproducer.protocol.fields import ZERO_UUID, ProtocolError
+from cyproducer.sender.cluster.cluster_metadata import (
+    PARTITIONS_PER_REQUEST,
+    ClusterMetadata,
+    MetadataChange,
+    PartitionMetadata,
+)
 
 BROKERS = [(1, "one", 9092), (2, "two", 9092)]
 ID_A, ID_B = uuid.UUID(int=10), uuid.UUID(int=11)

@@ -1,6 +1,6 @@
 """Keeps the present error of the sender with its cluster, until it is published."""
 
-from cyproducer.cluster.metadata import ClusterMetadata
+from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
 
 __all__ = ["Report"]
 

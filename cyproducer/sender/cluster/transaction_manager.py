@@ -8,14 +8,14 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from cyproducer.cluster.backoff import ExponentialBackoff
-from cyproducer.sender.brokers.calls import BrokerError, CallError, Calls
-from cyproducer.sender.brokers.connections import Connections
-from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
-from cyproducer.sender.brokers.shared_rows import SharedRows
-from cyproducer.sender.brokers.transaction_failures import TRANSACTION_ABORTED, Failure, StoppedError, meaning_of
-from cyproducer.sender.brokers.transaction_rows import ACTIVE, ENDING, Command, Respond, Row
-from cyproducer.sender.brokers.transaction_steps import TransactionSteps
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.calls import BrokerError, CallError, Calls
+from cyproducer.sender.cluster.connections import Connections
+from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
+from cyproducer.sender.cluster.shared_rows import SharedRows
+from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED, Failure, StoppedError, meaning_of
+from cyproducer.sender.cluster.transaction_rows import ACTIVE, ENDING, Command, Respond, Row
+from cyproducer.sender.cluster.transaction_steps import TransactionSteps
 from cyproducer.sender.engine.native import TransactionTable
 from cyproducer.sender.engine.transaction_state import TransactionState
 from cyproducer.sender.system.tasks import Tasks

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from cyproducer.security.own_certificate import OwnCertificate
 from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
-from cyproducer.sender.brokers.broker import Broker
+from cyproducer.sender.cluster.broker import Broker
 from cyproducer.sender.engine.native import Nodes, TlsStream
 
 __all__ = ["Step", "TlsSetup"]

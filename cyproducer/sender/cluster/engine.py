@@ -9,29 +9,29 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cyproducer.cluster.backoff import ExponentialBackoff
-from cyproducer.cluster.metadata import ClusterMetadata
 from cyproducer.record.compression import import_library
-from cyproducer.sender.brokers.broker import PAUSE_MIN_MS, backoff_between
-from cyproducer.sender.brokers.calls import Calls
-from cyproducer.sender.brokers.connection import Setup, import_security
-from cyproducer.sender.brokers.connections import Connections
-from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
-from cyproducer.sender.brokers.metadata import Metadata
-from cyproducer.sender.brokers.producer_ids import ProducerIds
-from cyproducer.sender.brokers.queries import Queries
-from cyproducer.sender.brokers.report import Report
-from cyproducer.sender.brokers.resolver import Resolver, host_port
-from cyproducer.sender.brokers.telemetry import Telemetry
-from cyproducer.sender.brokers.transaction_manager import TransactionManager
-from cyproducer.sender.brokers.transaction_rows import Command
+from cyproducer.sender.cluster.backoff import ExponentialBackoff
+from cyproducer.sender.cluster.broker import PAUSE_MIN_MS, backoff_between
+from cyproducer.sender.cluster.calls import Calls
+from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
+from cyproducer.sender.cluster.connection import Setup, import_security
+from cyproducer.sender.cluster.connections import Connections
+from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
+from cyproducer.sender.cluster.metadata import Metadata
+from cyproducer.sender.cluster.producer_ids import ProducerIds
+from cyproducer.sender.cluster.queries import Queries
+from cyproducer.sender.cluster.report import Report
+from cyproducer.sender.cluster.resolver import Resolver, host_port
+from cyproducer.sender.cluster.telemetry import Telemetry
+from cyproducer.sender.cluster.transaction_manager import TransactionManager
+from cyproducer.sender.cluster.transaction_rows import Command
 from cyproducer.sender.engine.events import EventHandlers, Resync, TransactionChanged, Violated, Violation
 from cyproducer.sender.engine.native import FrontEnds, Loop, Nodes, TransactionTable
 from cyproducer.sender.engine.predecessor import PredecessorState
 from cyproducer.sender.system.tasks import Tasks
 
 if TYPE_CHECKING:
-    from cyproducer.sender.brokers.supplied_tokens import SuppliedTokens  # only with OAUTHBEARER it is imported
+    from cyproducer.sender.cluster.supplied_tokens import SuppliedTokens  # only with OAUTHBEARER it is imported
 
 __all__ = ["Engine"]
 

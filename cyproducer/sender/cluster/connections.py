@@ -18,13 +18,13 @@ import random
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-from cyproducer.cluster.metadata import ClusterMetadata
 from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.brokers.broker import PAUSE_MIN_MS, Backoffs, Broker
-from cyproducer.sender.brokers.connection import Connection, NoAnswerError, Setup, State
-from cyproducer.sender.brokers.finalized_features import FinalizedFeatures
-from cyproducer.sender.brokers.report import Report
+from cyproducer.sender.cluster.broker import PAUSE_MIN_MS, Backoffs, Broker
+from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
+from cyproducer.sender.cluster.connection import Connection, NoAnswerError, Setup, State
+from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
+from cyproducer.sender.cluster.report import Report
 from cyproducer.sender.engine.events import (
     Answered,
     Closed,

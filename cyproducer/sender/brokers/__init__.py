@@ -1,1 +1,0 @@
-"""Connects to brokers: host names, addresses, ApiVersions, metadata and producer ids."""

@@ -1,0 +1,1 @@
+"""Keeps the connections to the brokers of a cluster and its metadata, and asks its coordinators."""
