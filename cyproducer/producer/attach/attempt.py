@@ -17,6 +17,7 @@ from cyproducer.host.interrupts import pass_on
 from cyproducer.host.listener_check import check_listener
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.attach.attachment import Attachment, close_attachment
+from cyproducer.producer.attach.failures import NoAnswerError, TryAgainError
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.shm import system_clock
@@ -34,7 +35,7 @@ from cyproducer.shm.native import (
 )
 from cyproducer.version import VERSION
 
-__all__ = ["LIMITS", "AttachProgress", "NoAnswerError", "TryAgainError", "UncheckedTokenError", "attach"]
+__all__ = ["LIMITS", "AttachProgress", "attach"]
 
 _log = logging.getLogger("cyproducer")
 
@@ -46,24 +47,8 @@ _WARN_AFTER_S = 1.0
 _FILE_PAUSES_S = (0.02, 0.1, 0.5)
 
 
-class TryAgainError(Exception):
-    """The attempt failed, but the next one may succeed after `pause_s` or later. The text is the reason."""
-
-    pause_s = 0.0
-
-
-class NoAnswerError(TryAgainError):
-    """No answer came in time. The reason of an earlier attempt is more informative."""
-
-
 class _ChangedFileError(TryAgainError):
     """A file with credentials was replaced between the look of this process and that of the sender."""
-
-
-class UncheckedTokenError(TryAgainError):
-    """No broker could check the OAuth token. Each attempt costs the sender a connection to each broker."""
-
-    pause_s = 1.0
 
 
 class AttachProgress:

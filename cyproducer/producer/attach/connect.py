@@ -16,7 +16,8 @@ from cyproducer.host.orphans import reap_orphans
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.rendezvous import RendezvousError
 from cyproducer.producer.attach.attachment import Attachment
-from cyproducer.producer.attach.attempt import LIMITS, AttachProgress, NoAnswerError, TryAgainError, attach
+from cyproducer.producer.attach.attempt import LIMITS, AttachProgress, attach
+from cyproducer.producer.attach.failures import NoAnswerError, TryAgainError
 from cyproducer.producer.attach.limited_sender import LimitedSenderError
 from cyproducer.producer.attach.sender_address import Address
 from cyproducer.producer.attach.starter import Starter

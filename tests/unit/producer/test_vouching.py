@@ -13,7 +13,7 @@ from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.host import control_messages
 from cyproducer.producer.attach import connect as module
-from cyproducer.producer.attach.attempt import TryAgainError, UncheckedTokenError
+from cyproducer.producer.attach.failures import TryAgainError, UncheckedTokenError
 from cyproducer.producer.attach.vouching import vouch
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
 
