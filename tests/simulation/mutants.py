@@ -117,7 +117,9 @@ def build(mutant: Mutant, directory: Path) -> Path:
     shutil.copytree(PACKAGE, root / "cyproducer", ignore=shutil.ignore_patterns("__pycache__"))
     for path in SOURCE.rglob("*"):
         if path.suffix in (".pyx", ".pxd", ".h"):
-            shutil.copy(path, root / "cyproducer" / path.relative_to(SOURCE))
+            copied = root / "cyproducer" / path.relative_to(SOURCE)
+            copied.parent.mkdir(parents=True, exist_ok=True)  # an installed package has no folders of sources only
+            shutil.copy(path, copied)
     source = root / file_with(mutant.old)
     source.write_text(source.read_text().replace(mutant.old, mutant.new))
     if source.suffix == ".py":
