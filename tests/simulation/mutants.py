@@ -35,13 +35,13 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "a batch whose connection broke counts as not in the log",
-        "retry(core, wire, ERROR_NETWORK_EXCEPTION, request.started)",
-        "retry(core, wire, ERROR_NETWORK_EXCEPTION, False)",
+        "retry(core, wire, ERROR_NETWORK_EXCEPTION, request.connection.started, NULL)",
+        "retry(core, wire, ERROR_NETWORK_EXCEPTION, False, NULL)",
     ),
     Mutant(
         "no error of a broker leaves a batch unsure",
-        "retry(core, wire, error, wire.acks < 0 and is_appended_maybe(error))",
-        "retry(core, wire, error, wire.acks < -1 and is_appended_maybe(error))",
+        "retry(core, wire, error, wire.acks < 0 and is_appended_maybe(error), verdict)",
+        "retry(core, wire, error, wire.acks < -1 and is_appended_maybe(error), verdict)",
         first_seed=1048,
     ),
     Mutant(
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "a successor takes every batch for unsent",
-        "wire.idempotence.unsure = (entry.flags & CYP_ENTRY_UNSURE) != 0",
+        "wire.idempotence.unsure = (wire.entry.flags & CYP_ENTRY_UNSURE) != 0",
         "wire.idempotence.unsure = False",
         first_seed=886,
     ),

@@ -1,15 +1,23 @@
-"""Tests that every mutant of `tests/mutants` fits the source: a change that moves code also changes the mutant."""
+"""Tests that every mutant and every mistake of the simulation fits the source: a change that moves code moves it."""
 
 import pytest
 from mutants.mutant import Mutant, chosen_by
 from mutants.table import MUTANTS
-from support.source import ROOT, texts
+from simulation.mutants import MUTANTS as MISTAKES
+from simulation.mutants import Mutant as Mistake
+from support.source import ROOT, file_with, texts
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.id)
 def test_a_mutant_changes_one_place_of_the_source(mutant: Mutant) -> None:
     text = texts()[mutant.file]
     assert mutant.changed(text) != text
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_mistake_of_the_simulation_changes_one_place_of_the_source(mistake: Mistake) -> None:
+    assert mistake.old in texts()[file_with(mistake.old)]
+    assert mistake.new != mistake.old
 
 
 def test_ids_differ() -> None:

@@ -25,20 +25,22 @@ from cyproducer.devkafka.node import KafkaCluster
 LARGE = bytes(100_000)  # fits no shared batch
 #: A sender whose topics give their numbers back after half a second without a batch.
 IMPATIENT = """
-class Impatient(engine.Brokers):
+from cyproducer.sender.cluster import metadata
+
+class Impatient(metadata.Metadata):
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.metadata.max_idle_ms = 300
-        self.metadata.max_age_ms = 200
-engine.Brokers = Impatient
+        self._cluster.max_idle_ms = 300
+        self._cluster.max_age_ms = 200
+engine.Metadata = Impatient
 
-class Telling(engine.TopicNumbers):
+class Telling(metadata.TopicNumbers):
     def settle(self):
         found = super().settle()
         if found and found[0]:
             print("given back:", *found[0], file=sys.stderr, flush=True)
         return found
-engine.TopicNumbers = Telling
+metadata.TopicNumbers = Telling
 """
 IDLE_S = 1.2
 CHILD = """

@@ -14,10 +14,12 @@ from cyproducer.errors import KafkaTimeoutError, SenderUnavailableError
 
 ROOM = 20
 SMALL_TABLE = f"""
-class SmallTable(engine.TopicShares):
+from cyproducer.sender.cluster import metadata
+
+class SmallTable(metadata.TopicShares):
     def add(self, attach_id, name, free):
         super().add(attach_id, name, free - (16384 - {ROOM}))
-engine.TopicShares = SmallTable
+metadata.TopicShares = SmallTable
 """
 
 
