@@ -53,8 +53,7 @@ from cyproducer.producer.waiting.retry import BlockingRetry, partitions_of
 from cyproducer.shm import system_clock
 from cyproducer.types import ArrayMetadata, ProducerRecord
 
-include "../record/fields.pyx"
-include "../record/encode.pyx"
+include "../record/format.pyx"
 include "core/native_only.pyx"
 include "core/partitioner.pyx"
 include "core/append.pyx"

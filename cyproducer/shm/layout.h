@@ -166,7 +166,7 @@ _Static_assert(offsetof(cyp_outcome, cause) == 40, "");
 _Static_assert(offsetof(cyp_outcome, text) == 44, "");
 _Static_assert(offsetof(cyp_outcome, extents) == 48, "");
 
-/* The result of some records of a batch that was sent in parts (entry.h). The sender fills a row when a part has its
+/* The result of some records of a batch that was sent in parts (batch.h). The sender fills a row when a part has its
  * result. The outcome of the whole batch leads to the first row and each row to the next one, in no particular order. No
  * two of them cover the same record. What they do not cover has the result of the outcome itself. The rows are reused
  * after the front-end has taken the outcome (outcome_head). */

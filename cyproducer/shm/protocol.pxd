@@ -468,6 +468,21 @@ cdef extern from "cyproducer/shm/atomics.h" nogil:
 
 
 cdef extern from "cyproducer/shm/linux.h" nogil:
+    const uint32_t CYP_EPOLLET
+
+    enum:
+        CYP_EPOLL_EVENTS_MAX
+
+    enum:
+        CYP_EPOLLIN
+        CYP_EPOLLOUT
+        CYP_EPOLLERR
+        CYP_EPOLLHUP
+
+    ctypedef struct cyp_epoll_event:
+        uint32_t events
+        uint32_t tag
+
     int cyp_memfd_create(const char *name, unsigned int flags) noexcept
     int cyp_fcntl(int fd, int command, int argument) noexcept
     int cyp_madvise(void *at, size_t size, int advice) noexcept
@@ -484,6 +499,14 @@ cdef extern from "cyproducer/shm/linux.h" nogil:
     void wake_signal "cyp_wake_signal"(int fd) noexcept
     void wake_clear "cyp_wake_clear"(int fd) noexcept
     bint same_file "cyp_same_file"(int fd, uint64_t device, uint64_t inode) noexcept
+    int epoll_new "cyp_epoll_new"() noexcept
+    int epoll_add "cyp_epoll_add"(int epoll_fd, int fd, uint32_t tag, uint32_t events) noexcept
+    int epoll_update "cyp_epoll_update"(int epoll_fd, int fd, uint32_t tag, uint32_t events) noexcept
+    int epoll_remove "cyp_epoll_remove"(int epoll_fd, int fd) noexcept
+    int epoll_collect "cyp_epoll_collect"(
+        int epoll_fd, cyp_epoll_event *out, int capacity, uint64_t timeout_ns
+    ) noexcept
+    int socket_error "cyp_socket_error"(int fd) noexcept
 
 
 cdef extern from "cyproducer/shm/geometry.h" nogil:
@@ -525,18 +548,7 @@ cdef extern from "cyproducer/shm/geometry.h" nogil:
     void state_geometry "cyp_state_sizes"(StateGeometry *out) noexcept
 
 
-cdef extern from "cyproducer/shm/entry.h" nogil:
-    void entry_enter "cyp_entry_enter"(cyp_entry *entry, uint32_t state) noexcept
-    void entry_unsure "cyp_entry_unsure"(cyp_entry *entry) noexcept
-    void entry_sure "cyp_entry_sure"(cyp_entry *entry) noexcept
-    void entry_fragment "cyp_entry_fragment"(cyp_entry *entry) noexcept
-    void entry_prove "cyp_entry_prove"(cyp_entry *entry) noexcept
-    void entry_resolve "cyp_entry_resolve"(
-        cyp_entry *entry, int32_t error, int64_t base_offset, int64_t append_time
-    ) noexcept
-
-
-cdef extern from "cyproducer/shm/slot.h" nogil:
+cdef extern from "cyproducer/shm/batch.h" nogil:
     const uint32_t CYP_SEAL_ATTEMPTS
 
     uint64_t word_make "cyp_word_make"(
@@ -577,6 +589,14 @@ cdef extern from "cyproducer/shm/slot.h" nogil:
     bint may_open "cyp_may_open"(const uint32_t *control) noexcept
     void sent_mark "cyp_sent_mark"(uint32_t *sent, uint32_t generation) noexcept
     bint sent_is "cyp_sent_is"(const uint32_t *sent, uint32_t generation) noexcept
+    void entry_enter "cyp_entry_enter"(cyp_entry *entry, uint32_t state) noexcept
+    void entry_unsure "cyp_entry_unsure"(cyp_entry *entry) noexcept
+    void entry_sure "cyp_entry_sure"(cyp_entry *entry) noexcept
+    void entry_fragment "cyp_entry_fragment"(cyp_entry *entry) noexcept
+    void entry_prove "cyp_entry_prove"(cyp_entry *entry) noexcept
+    void entry_resolve "cyp_entry_resolve"(
+        cyp_entry *entry, int32_t error, int64_t base_offset, int64_t append_time
+    ) noexcept
 
 
 cdef extern from "cyproducer/shm/rings.h" nogil:

@@ -3,12 +3,12 @@
  *
  * The operations repeat the call sequences of delivery/parts.pyx, outcome.pyx and recovery.pyx
  * in sender/engine/ (sender), and of producer/core/session.pyx (front-end). Every access of shared memory is
- * one of shm/rings.h and entry.h, compiled from those headers. A batch has two records, each of which is a part. The
+ * one of shm/rings.h and batch.h, compiled from those headers. A batch has two records, each of which is a part. The
  * results of the first batch are one row, because they continue each other; those of the second one are two. The sender
  * may be killed at any access, and its successor knows only what is in shared memory. */
 #define CYP_ATOMICS "yields.h"
 
-#include "cyproducer/shm/entry.h"
+#include "cyproducer/shm/batch.h"
 #include "cyproducer/shm/rings.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  *
  * The operations repeat the call sequences of producer/core/arena.pyx and session/topics.pyx (front-end), and
  * of sender/engine/topic_numbers.pyx, front_ends.pyx, topics.pyx and shm/snapshot.pyx (sender). Every access
- * of shared memory is one of shm/snapshot.h and slot.h, compiled from those headers, or of a row of the state region.
+ * of shared memory is one of shm/snapshot.h and batch.h, compiled from those headers, or of a row of the state region.
  * There are one number, two names and one slot. The front-end may stop between any two accesses, the sender may be
  * killed at any of them, and its successor knows only what is in shared memory. A batch that the sender takes must have
  * the name that the front-end meant. */
@@ -10,7 +10,7 @@
 #define CYP_TOPIC_INDEX_ENTRIES 2u
 #define CYP_CHANGES_ENTRIES 2u
 
-#include "cyproducer/shm/slot.h"
+#include "cyproducer/shm/batch.h"
 #include "cyproducer/shm/snapshot.h"
 
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "cyproducer/shm/rings.h"
-#include "cyproducer/shm/slot.h"
+#include "cyproducer/shm/batch.h"
 
 enum { SLOTS = 8, OUTCOMES = 16, HINTS = 32, CELLS = 16 };
 

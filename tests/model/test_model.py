@@ -87,48 +87,48 @@ MUTANTS = {
         "seal", "data race: .* outcome",
     ),
     "a word is looked at without acquiring it": (
-        "slot.h", "return cyp_load_acquire_u64(&row->word); /* pairs with the owner's CAS",
+        "batch.h", "return cyp_load_acquire_u64(&row->word); /* pairs with the owner's CAS",
         "return cyp_load_relaxed_u64(&row->word); /* pairs with the owner's CAS",
         "seal", "data race",
     ),
     "a commit does not look whether the batch was sealed": (
-        "slot.h", "return cyp_cas_u64(&row->word, seen, desired);",
+        "batch.h", "return cyp_cas_u64(&row->word, seen, desired);",
         "(void)seen; cyp_store_release_u64(&row->word, desired); return true;",
         "seal", "I3|I4|counts other records",
     ),
     "the hint's timestamp before its count": (
-        "slot.h", "    cyp_store_relaxed_u32(&row->max_count, count);\n    if (raised) {",
+        "batch.h", "    cyp_store_relaxed_u32(&row->max_count, count);\n    if (raised) {",
         "    if (raised) cyp_store_release_i64(&row->max_timestamp, max_timestamp);\n"
         "    cyp_store_relaxed_u32(&row->max_count, count);\n    if (false) {",
         "seal", "a maximum of timestamps",
     ),
     "a batch is admitted whatever its generation": (
-        "slot.h", "return cyp_word_generation(word) == generation && (word & CYP_WORD_HEAD)\n        &&",
+        "batch.h", "return cyp_word_generation(word) == generation && (word & CYP_WORD_HEAD)\n        &&",
         "(void)generation; return (word & CYP_WORD_HEAD)\n        &&",
         "reuse", "malformed|I3|I7",
     ),
     "DONE whatever the generation": (
-        "slot.h", "if (cyp_word_generation(seen) == generation) {", "(void)generation; {",
+        "batch.h", "if (cyp_word_generation(seen) == generation) {", "(void)generation; {",
         "reuse", ".",
     ),
     "what is sent is not marked as SENT": (
-        "slot.h", "cyp_store_release_u32(sent, generation + 1);", "(void)sent; (void)generation;",
+        "batch.h", "cyp_store_release_u32(sent, generation + 1);", "(void)sent; (void)generation;",
         "none-left", "not sent is in the log",
     ),
     "no fence after the sender has released a front-end": (
-        "slot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_may_commit", "/*",
+        "batch.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_may_commit", "/*",
         "release-owner-killed", "waits for ever|I3",
     ),
     "no fence before looking whether records may be committed": (
-        "slot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_control_end */", "",
+        "batch.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_control_end */", "",
         "release-owner-killed", "waits for ever|I3",
     ),
     "records are committed without a look at the control word": (
-        "slot.h", "return seen != CYP_CONTROL_RELEASED && seen != CYP_CONTROL_DETACHED;", "(void)seen; return true;",
+        "batch.h", "return seen != CYP_CONTROL_RELEASED && seen != CYP_CONTROL_DETACHED;", "(void)seen; return true;",
         "release-owner-killed", "waits for ever|I3",
     ),
     "an entry is RESOLVED before it has its result": (
-        "entry.h", "    CYP_SET(entry->error, error);\n",
+        "batch.h", "    CYP_SET(entry->error, error);\n",
         "    cyp_store_release_u32(&entry->state, CYP_ENTRY_RESOLVED);\n    CYP_SET(entry->error, error);\n",
         "sender-killed", "I3: a wrong offset",
     ),
@@ -185,7 +185,7 @@ NUMBER_MUTANTS = {
         "return cyp_load_relaxed_u32(&row->generation);", "to another topic|too old",
     ),
     "a slot that is open without records is not found": (
-        "slot.h", "if (!(seen & CYP_WORD_HEAD) || state < CYP_OPEN",
+        "batch.h", "if (!(seen & CYP_WORD_HEAD) || state < CYP_OPEN",
         "if (!(seen & CYP_WORD_HEAD) || !cyp_word_count(seen) || state < CYP_OPEN", "to another topic|too old",
     ),
 }  # fmt: skip

@@ -2,16 +2,15 @@
  *
  * Their operations repeat the call sequences of producer/core/arena.pyx, append.pyx, session.pyx (owner.c) and of
  * sender/engine/intake.pyx, drain.pyx, wire.pyx, outcome.pyx, recovery.pyx (sender.c). Every access of shared memory in
- * them is one of cyproducer/shm/{slot,rings,entry}.h, compiled from those headers. */
+ * them is one of cyproducer/shm/{batch,rings}.h, compiled from those headers. */
 #ifndef MODEL_WORLD_H
 #define MODEL_WORLD_H
 
 #define CYP_ATOMICS "yields.h"
 #define CYP_SEAL_ATTEMPTS 8u
 
-#include "cyproducer/shm/entry.h"
+#include "cyproducer/shm/batch.h"
 #include "cyproducer/shm/rings.h"
-#include "cyproducer/shm/slot.h"
 
 #ifndef SLOTS
 #define SLOTS 2

@@ -13,8 +13,7 @@ from cyproducer.shm.native cimport Region
 from cyproducer.shm.protocol cimport *
 
 include "../../cyproducer/record/crc32c.pyx"
-include "../../cyproducer/record/fields.pyx"
-include "../../cyproducer/record/encode.pyx"
+include "../../cyproducer/record/format.pyx"
 include "../../cyproducer/record/merge.pyx"
 include "records.pyx"
 include "builder.pyx"

@@ -28,12 +28,13 @@ cdef class OwnMetrics:
     cdef void share(self, cyp_own_metrics *shared) noexcept:
         """Count in the arena as well from here on."""
         shared.windows = self.all.windows
-        self.process = fork_page()[0]
+        self.sentinel = fork_page()
+        self.process = self.sentinel[0]
         self.shared = shared
 
     cdef bint is_shared(self) noexcept:
         """Return whether to count in the arena as well. In a forked child the arena is not mapped."""
-        return self.shared != NULL and fork_page()[0] == self.process
+        return self.shared != NULL and self.sentinel[0] == self.process
 
     cdef void unshare(self, const cyp_own_metrics *shared) noexcept:
         """Stop counting in the arena to which `shared` belongs."""

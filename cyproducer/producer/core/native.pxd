@@ -258,6 +258,7 @@ cdef int check_size(Prepared record, Py_ssize_t limit, object settings) except -
 
 cdef class OwnMetrics:
     cdef cyp_own_metrics all        # since the producer was made
+    cdef const uint64_t *sentinel   # fork_page()
     cdef uint64_t process           # fork_token() of the process that counts in `shared`
     cdef cyp_own_metrics *shared    # in the arena, since the process has attached; NULL: it is not attached
     cdef readonly list client       # [total, count] of each sensor of the sender, of sessions that have ended

@@ -40,8 +40,7 @@ from cyproducer.record.compression import compressor
 from cyproducer.shm.native import file_of
 from cyproducer.types import TopicPartition
 
-include "../../record/fields.pyx"
-include "../../record/encode.pyx"
+include "../../record/format.pyx"
 include "native_only.pyx"
 include "future.pyx"
 include "partitioner.pyx"

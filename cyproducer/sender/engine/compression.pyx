@@ -194,6 +194,6 @@ cdef object _compressor(int codec, int32_t level):
 
 
 cdef inline void free_packed(WireBatch *wire) noexcept nogil:
-    """Free the private copy of the compressed records, if there is one."""
+    """Free the private copy of the compressed records."""
     free(wire.compression.packed)
     wire.compression.packed = NULL

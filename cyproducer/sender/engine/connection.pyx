@@ -6,40 +6,17 @@ answered, or until the connection is closed, even if their front-end ends meanwh
 """
 
 
-# ------------------------------------------------------------ epoll
+# ------------------------------------------------------------ epoll tags
 #
-# Declares the epoll and socket calls of the loop.
+# The tag of a descriptor: its kind above TAG_SHIFT; below it an index, or the watched descriptor itself.
 
 
-# An epoll tag: the kind of descriptor above TAG_SHIFT; below it an index, or the watched descriptor itself.
 cdef enum EpollTag:
     TAG_NODE = 1
     TAG_FRONT_END = 2
     TAG_WATCHED = 3
     TAG_SHIFT = 28
     TAG_MASK = 0x0fffffff
-
-
-cdef extern from "cyproducer/sender/engine/epoll.h" nogil:
-    enum:
-        EPOLLIN "CYP_EPOLLIN"
-        EPOLLOUT "CYP_EPOLLOUT"
-        EPOLLERR "CYP_EPOLLERR"
-        EPOLLHUP "CYP_EPOLLHUP"
-        EPOLLET "CYP_EPOLLET"
-
-    ctypedef struct cyp_epoll_event:
-        uint32_t events
-        uint32_t tag
-
-    int epoll_new "cyp_epoll_new"() noexcept
-    int epoll_add "cyp_epoll_add"(int epoll_fd, int fd, uint32_t tag, uint32_t events) noexcept
-    int epoll_update "cyp_epoll_update"(int epoll_fd, int fd, uint32_t tag, uint32_t events) noexcept
-    int epoll_remove "cyp_epoll_remove"(int epoll_fd, int fd) noexcept
-    int epoll_collect "cyp_epoll_collect"(
-        int epoll_fd, cyp_epoll_event *out, int capacity, uint64_t timeout_ns
-    ) noexcept
-    int socket_error "cyp_socket_error"(int fd) noexcept
 
 
 # ------------------------------------------------------------ window
@@ -220,9 +197,10 @@ cdef void hold_batches(Node *node) noexcept nogil:
 
 cdef void await_writable(Core *core, Node *node, bint writable) noexcept nogil:
     """Let epoll report when the socket is readable, or also when it is `writable`."""
+    cdef uint32_t events = CYP_EPOLLIN | CYP_EPOLLOUT if writable else CYP_EPOLLIN
     if node.connection.wants_write != writable:
         node.connection.wants_write = writable
-        epoll_update(core.epoll_fd, node.connection.fd, node.epoll_tag, EPOLLIN | EPOLLOUT if writable else EPOLLIN)
+        epoll_update(core.epoll_fd, node.connection.fd, node.epoll_tag, events)
 
 
 cdef inline void clear_progress(Request *request) noexcept nogil:
@@ -353,18 +331,18 @@ cdef void on_socket(Core *core, Node *node, uint32_t events) noexcept nogil:
         error = socket_error(node.connection.fd)
         if error:
             close_connection(core, node, error)
-        elif events & EPOLLOUT:
+        elif events & CYP_EPOLLOUT:
             node.connection.state = CONNECTION_NEGOTIATING
             count_established(core)
-            epoll_update(core.epoll_fd, node.connection.fd, node.epoll_tag, EPOLLIN)
+            epoll_update(core.epoll_fd, node.connection.fd, node.epoll_tag, CYP_EPOLLIN)
             push_event(core, EVENT_CONNECTED, node.index, 0, 0)
         return
     if node.connection.state == CONNECTION_HANDSHAKING:
         push_event(core, EVENT_HANDSHAKE, node.index, 0, 0)
         return
-    if events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+    if events & (CYP_EPOLLIN | CYP_EPOLLHUP | CYP_EPOLLERR):
         _read_available(core, node)
-    if node.connection.state != CONNECTION_CLOSED and events & EPOLLOUT:
+    if node.connection.state != CONNECTION_CLOSED and events & CYP_EPOLLOUT:
         flush_out(core, node)
 
 

@@ -14,6 +14,43 @@ does not take a full batch that its front-end is compressing.
 """
 
 
+# ------------------------------------------------------------ rings
+#
+# Links the elements of a Ring, see model.pyx.
+
+
+cdef inline void ring_append(Ring *ring, Link *link) noexcept nogil:
+    """Append an element whose link is in no ring."""
+    cdef Link *first = ring.first
+    ring.length += 1
+    if first == NULL:
+        link.next = link
+        link.previous = link
+        ring.first = link
+        return
+    link.next = first
+    link.previous = first.previous
+    first.previous.next = link
+    first.previous = link
+
+
+cdef inline void ring_remove(Ring *ring, Link *link) noexcept nogil:
+    """Remove an element of the ring. If it was the first one, the element after it becomes the first."""
+    ring.length -= 1
+    if link.next == link:
+        ring.first = NULL
+        return
+    link.previous.next = link.next
+    link.next.previous = link.previous
+    if ring.first == link:
+        ring.first = link.next
+
+
+cdef inline void ring_rotate(Ring *ring, Link *link) noexcept nogil:
+    """Let the next walk begin at this element of the ring."""
+    ring.first = link
+
+
 # ------------------------------------------------------------ ready
 #
 # Keeps the rings of a node up to date: they hold the lanes and queues that have something to send.
@@ -229,7 +266,7 @@ cdef bint is_walk_done(const Core *core, Flow *flow) noexcept nogil:
         for kind in range(2):
             flow.left[kind] = flow.backlogs[kind].length
             if flow.postponed[kind] != NULL:
-                flow.backlogs[kind].first = &flow.postponed[kind].link
+                ring_rotate(&flow.backlogs[kind], &flow.postponed[kind].link)
                 flow.postponed[kind] = NULL
     return not _offers(core, flow, BACKLOG_RETRIES) and not _offers(core, flow, BACKLOG_NEW)
 
@@ -246,7 +283,7 @@ cdef Backlog *next_backlog(const Core *core, Flow *flow) noexcept nogil:
     cdef Backlog *found = <Backlog *>flow.backlogs[kind].first
     flow.next_kind = kind ^ 1
     flow.left[kind] -= 1
-    flow.backlogs[kind].first = found.link.next
+    ring_rotate(&flow.backlogs[kind], found.link.next)
     return found
 
 
@@ -259,7 +296,7 @@ cdef void keep_position(Flow *flow, Backlog *backlog) noexcept nogil:
 cdef void go_to_next_flow(Node *node) noexcept nogil:
     """Go on to the node's next flow and allow it QUANTUM_BYTES more, less its debt."""
     cdef Flow *flow = <Flow *>node.drain.flows.first.next
-    node.drain.flows.first = &flow.link
+    ring_rotate(&node.drain.flows, &flow.link)
     flow.deficit = min(flow.deficit + QUANTUM_BYTES, <int64_t>QUANTUM_BYTES)
 
 
@@ -275,7 +312,7 @@ cdef void begin_with(const Core *core, Flow *flow) noexcept nogil:
     If nothing of it is in this request, it may send in the next one in spite of a debt.
     """
     if has_backlog(flow):
-        flow.node.drain.flows.first = &flow.link
+        ring_rotate(&flow.node.drain.flows, &flow.link)
         if flow.served != core.drain.walk:
             flow.deficit = max(flow.deficit, 1)
 
@@ -743,7 +780,7 @@ cdef void _collect_lingering(Core *core, Node *node, Draft *draft) noexcept nogi
             and draft.size < DRAIN_ALL_BELOW_BYTES:
         left -= 1
         lane = <Lane *>node.drain.lingering.first
-        node.drain.lingering.first = lane.link.next
+        ring_rotate(&node.drain.lingering, lane.link.next)
         wire = _add_next_of(core, lane, draft, &postponed)
         if wire != NULL and wire.drain.flow != NULL:
             charge_bytes(core, wire.drain.flow, wire_bytes(wire))
@@ -899,7 +936,7 @@ cdef WireBatch *_new_wire(
         return NULL
     if not alone and queue.intake.head.intake.bytes + 400 > room and sent_bytes(queue.intake.head) + 400 > room:
         postponed[0] = True
-        lane.intake.queues.first = &queue.link  # it keeps its round-robin position
+        ring_rotate(&lane.intake.queues, &queue.link)  # it keeps its round-robin position
         return NULL
     batches[0] = pop_head(queue)
     queue.drain.deficit -= batches[0].intake.bytes
@@ -994,7 +1031,7 @@ cdef Queue *_next_queue(Core *core, Lane *lane, int16_t acks, bint *postponed) n
                     if lane.intake.queues.length == 1:
                         queue.drain.deficit = <int64_t>queue.intake.head.intake.bytes  # a single queue gets no debt
                     if queue.drain.deficit >= <int64_t>queue.intake.head.intake.bytes:
-                        lane.intake.queues.first = queue.link.next
+                        ring_rotate(&lane.intake.queues, queue.link.next)
                         if passed != NULL and passed != queue:  # by then its front-end may have compressed it
                             rotate_queues(queue, passed)
                         return queue

@@ -172,7 +172,7 @@ cdef class FrontEnds:
                 self.core.epoll_fd,
                 front_end.sender_wake_fd,
                 TAG_FRONT_END << TAG_SHIFT | front_end.tag,
-                EPOLLIN | EPOLLET,
+                CYP_EPOLLIN | CYP_EPOLLET,
             )
             if error:
                 raise OSError(error, os.strerror(error))

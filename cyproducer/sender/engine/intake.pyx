@@ -352,7 +352,7 @@ cdef void rotate_queues(Queue *queue, Queue *first) noexcept nogil:
     """Rotate the lane's ring so that it begins with `first`, and move `queue`, another one, to its end."""
     cdef Ring *ring = &queue.intake.lane.intake.queues
     ring_remove(ring, &queue.link)
-    ring.first = &first.link
+    ring_rotate(ring, &first.link)
     ring_append(ring, &queue.link)
 
 

@@ -174,7 +174,7 @@ cdef class Loop:
     def open_connection(self, uint32_t index, int fd):
         """Take over `fd`, a connecting non-blocking socket. EVENT_CONNECTED or EVENT_CLOSED follows. Raise OSError."""
         cdef Node *node = self.core.connection.nodes[index]
-        error = epoll_add(self.core.epoll_fd, fd, node.epoll_tag, EPOLLIN | EPOLLOUT)
+        error = epoll_add(self.core.epoll_fd, fd, node.epoll_tag, CYP_EPOLLIN | CYP_EPOLLOUT)
         if error:
             os.close(fd)
             raise OSError(error, os.strerror(error))
@@ -308,7 +308,7 @@ cdef class Loop:
 
     def watch(self, int fd):
         """Make run() return when `fd` is readable or hung up. Raise OSError."""
-        error = epoll_add(self.core.epoll_fd, fd, TAG_WATCHED << TAG_SHIFT | <uint32_t>fd, EPOLLIN)
+        error = epoll_add(self.core.epoll_fd, fd, TAG_WATCHED << TAG_SHIFT | <uint32_t>fd, CYP_EPOLLIN)
         if error:
             raise OSError(error, os.strerror(error))
         self._watched[fd] = True

@@ -33,6 +33,28 @@ cdef enum ClientCode:
     CODE_AUTHENTICATION_FAILED = -1023
 
 
+# ------------------------------------------------------------ rings
+#
+# Links elements in a ring: a circular doubly linked list whose links are members of the elements.
+#
+# A walk begins at `first`. To begin a walk at another element, set `first` to its link: this rotates the ring. An
+# element that is appended becomes the last one, which is directly before `first`.
+#
+# A structure begins with its Link, so a pointer to the link is cast to a pointer to the structure, and NULL stays
+# NULL. A lane can be in two rings. It begins with the link of one, and a LaneLink, which points to the lane, is in
+# the other.
+
+
+ctypedef struct Link:
+    Link *next
+    Link *previous
+
+
+ctypedef struct Ring:
+    Link *first                     # NULL: the ring is empty
+    uint32_t length
+
+
 # ------------------------------------------------------------ states
 #
 # Declares the states of lanes and connections, as the fields of the structures below have them.

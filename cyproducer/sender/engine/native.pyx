@@ -17,6 +17,7 @@ from posix.uio cimport iovec, writev
 from posix.unistd cimport close, read
 
 from cyproducer.protocol.error_codes cimport *
+from cyproducer.record.record cimport HeaderView, RecordView
 from cyproducer.shm.native cimport (
     Region, SnapshotWriter, front_end_readings, readings, sender_counts, topic_readings,
 )
@@ -33,11 +34,10 @@ from cyproducer.sender.engine import connection_state, events
 from cyproducer.sender.engine.transaction_state import Phase, TransactionState
 
 include "../../record/crc32c.pyx"
-include "../../record/fields.pyx"
+include "../../record/format.pyx"
 include "../../record/merge.pyx"
 include "reasons.pyx"
 include "events.pyx"
-include "ring.pyx"
 include "model.pyx"
 include "metrics.pyx"
 include "front_end.pyx"

@@ -274,7 +274,8 @@ cdef void free_wire(Core *core, WireBatch *wire) noexcept nogil:
         core.wire.free_body_count += 1
     CRASHPOINT(b"complete.unlisted")
     free(wire.wire.copy)
-    free_packed(wire)
+    if wire.compression.packed != NULL:
+        free_packed(wire)
     leave_reserve(core, wire)
     wire.wire.state = WIRE_FREE
     wire.wire.body = NULL

@@ -272,7 +272,7 @@ def test_batches_compressed_by_their_owners_are_not_merged_without_time(monkeypa
 
 
 def send_packed(rig, index, partition):
-    """Write a batch with its records in gzip beside it, as an owner offers them (slot.h)."""
+    """Write a batch with its records in gzip beside it, as an owner offers them (batch.h)."""
     front_end, slot = rig.front_ends[index], len(rig.sent[index])
     packed_slot = front_end.slot_count - 1 - slot
     values = [b"%d/%d/%d" % (index, slot, number) + b"x" * 200 for number in range(4)]
