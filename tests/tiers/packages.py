@@ -17,7 +17,7 @@ class Package(NamedTuple):
     tests: tuple[str, ...]
 
 
-LEAVES = ("error_table", "errors", "config", "metric_table", "types", "version")
+LEAVES = ("error_table", "errors", "config", "metric_table", "transaction_states", "types", "version")
 MEMORY = ("shm", "host", "record")
 
 #: By the dotted name without "cyproducer". Earlier lines are used by later ones.
@@ -132,6 +132,7 @@ PACKAGES = {
     "unsupported": Package((*LEAVES,), ("usage/test_usage_import.py",)),
     "error_table": Package((), ("unit/test_errors.py",)),
     "metric_table": Package((), ("integration/producer/test_metrics_kafka.py",)),
+    "transaction_states": Package((), ("unit/sender", "unit/producer", "integration/engine")),
     "errors": Package(("error_table",), ("unit/test_errors.py",)),
     "config": Package((*LEAVES,), ("unit/config", "integration/producer/test_settings_at_their_ends.py")),
     "types": Package((*LEAVES,), ("unit/test_stubs.py",)),

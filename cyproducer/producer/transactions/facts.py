@@ -1,30 +1,17 @@
 """Holds what is known of the transactions of a producer, in tuples that never change: each change makes another one."""
 
 import copy
-import enum
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cyproducer import errors
 from cyproducer.producer.core.native import Batch, Session
+from cyproducer.transaction_states import TransactionState as State
 
 __all__ = ["ABORTABLE", "FATAL", "OK", "Answer", "Command", "Commit", "Completion", "Facts", "State"]
 
 OK, ABORTABLE, FATAL = "ok", "abortable", "fatal"
-
-
-class State(enum.Enum):
-    """The states of Java's TransactionManager."""
-
-    UNINITIALIZED = "UNINITIALIZED"
-    INITIALIZING = "INITIALIZING"
-    READY = "READY"
-    IN_TRANSACTION = "IN_TRANSACTION"
-    COMMITTING_TRANSACTION = "COMMITTING_TRANSACTION"
-    ABORTING_TRANSACTION = "ABORTING_TRANSACTION"
-    ABORTABLE_ERROR = "ABORTABLE_ERROR"
-    FATAL_ERROR = "FATAL_ERROR"
 
 
 class Answer(NamedTuple):

@@ -43,7 +43,7 @@ def refuse(now: Facts, running: Call | None, name: str, allowed: tuple[State, ..
         is_running = running is not None and running.name == now.must_repeat
         doing = "is running" if is_running else "has no result yet and must be repeated"
         raise errors.IllegalStateError(
-            f"{name}() is not possible in the state {now.state.value}: {now.must_repeat}() {doing}"
+            f"{name}() is not possible in the state {now.state.name}: {now.must_repeat}() {doing}"
         )
     if now.state in allowed:
         return
@@ -58,14 +58,14 @@ def refuse(now: Facts, running: Call | None, name: str, allowed: tuple[State, ..
     if now.state is State.READY and name == "init_transactions":
         advice = "it is needed once only; begin_transaction() begins a transaction"
     ended = f" (the last transaction was {now.ended})" if now.state is State.READY and now.ended else ""
-    raise errors.IllegalStateError(f"{name}() is not possible in the state {now.state.value}{ended}; {advice}")
+    raise errors.IllegalStateError(f"{name}() is not possible in the state {now.state.name}{ended}; {advice}")
 
 
 def late(now: Facts, name: str) -> errors.KafkaError:
     """Return the error of a call whose transaction has ended before its turn, and another one has begun."""
     return errors.IllegalStateError(
         f"{name}() has done nothing: the transaction for which it was called has ended, and another one has begun "
-        f"since (state {now.state.value}); call {name}() again if it is meant for that one"
+        f"since (state {now.state.name}); call {name}() again if it is meant for that one"
     )
 
 
