@@ -3,7 +3,7 @@
 - the layout of shared memory and the functions on it in cyproducer/shm/protocol.pxd, from the C headers
 - Kafka's error codes in cyproducer/protocol/error_codes.pxd, from cyproducer/error_table.py
 - the reasons of events in cyproducer/sender/engine/reasons.pyx, from cyproducer/sender/engine/events.py
-- the phases in cyproducer/sender/engine/transaction_state.py, from cyproducer/shm/transaction.h
+- the states of a transactional producer in cyproducer/shm/transaction.h, from cyproducer/transaction_states.py
 
 `--check` writes nothing, and ends with status 1 if a file would change.
 """
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+from collections.abc import Iterator
 from enum import IntEnum
 from importlib import util
 from pathlib import Path
@@ -200,43 +201,44 @@ def reasons() -> str:
     return first + declared_enum("CLOSE", events.CloseReason) + "\n\n" + declared_enum("VIOLATION", events.Violation)
 
 
-def phases() -> str:
-    """Return transaction_state.py with the phases of the header, in its order."""
-    header = (ROOT / "cyproducer/shm/transaction.h").read_text()
-    values = header.partition("enum cyp_transaction_phase {")[2].partition("}")[0]
-    names = re.findall(r"^\s+CYP_TRANSACTION_(\w+) = (\d+)", values, re.MULTILINE)
-    assert [int(number) for _, number in names] == list(range(len(names)))
-    lines = "".join(f'    {name} = "{name.lower()}"\n' for name, _ in names)
-    text = (ROOT / "cyproducer/sender/engine/transaction_state.py").read_text()
-    return re.sub(r'(?m)^(?:    [A-Z]+ = "[a-z]+"\n)+', lines, text, count=1)
+def states() -> str:
+    """Return transaction.h with the states that are stored."""
+    table = module_at(ROOT / "cyproducer/transaction_states.py").TransactionState
+    stored = [each for each in table if each <= table.FATAL_ERROR]
+    lines = "".join(f"    CYP_TRANSACTION_{each.name} = {each.value},\n" for each in stored)
+    text = (ROOT / "cyproducer/shm/transaction.h").read_text()
+    head, mark, rest = text.partition("enum cyp_transaction_state {\n")
+    return head + mark + lines + "};" + rest.partition("};")[2]
 
 
+#: In this order: protocol.pxd is made from the header.
 FILES = {
+    "cyproducer/shm/transaction.h": states,
     "cyproducer/shm/protocol.pxd": protocol,
     "cyproducer/protocol/error_codes.pxd": error_codes,
     "cyproducer/sender/engine/reasons.pyx": reasons,
-    "cyproducer/sender/engine/transaction_state.py": phases,
 }
 
 
-def outdated() -> dict[str, str]:
-    """Return {file: its new text} of the files that are not what they are made from."""
-    made = {name: make() for name, make in FILES.items()}
-    return {
-        name: text for name, text in made.items() if not (ROOT / name).exists() or (ROOT / name).read_text() != text
-    }
+def outdated() -> Iterator[tuple[Path, str]]:
+    """Yield (file, its new text) of the files that are not what they are made from. Each text is made in its turn."""
+    for name, make in FILES.items():
+        path, text = ROOT / name, make()
+        if not path.exists() or path.read_text() != text:
+            yield path, text
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     chosen = parser.parse_args()
-    found = outdated()
-    for name, text in found.items():
-        print(f"{'outdated' if chosen.check else 'written'}: {name}")
+    count = 0
+    for path, text in outdated():
+        count += 1
+        print(f"{'outdated' if chosen.check else 'written'}: {path.relative_to(ROOT)}")
         if not chosen.check:
-            (ROOT / name).write_text(text)
-    return 1 if chosen.check and found else 0
+            path.write_text(text)
+    return 1 if chosen.check and count else 0
 
 
 if __name__ == "__main__":

@@ -222,12 +222,12 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
         cyp_topic_metrics *topics
 
     enum:
-        CYP_TRANSACTION_NEW
+        CYP_TRANSACTION_UNINITIALIZED
         CYP_TRANSACTION_READY
-        CYP_TRANSACTION_OPEN
-        CYP_TRANSACTION_COMMITTING
-        CYP_TRANSACTION_ABORTING
-        CYP_TRANSACTION_FATAL
+        CYP_TRANSACTION_IN_TRANSACTION
+        CYP_TRANSACTION_COMMITTING_TRANSACTION
+        CYP_TRANSACTION_ABORTING_TRANSACTION
+        CYP_TRANSACTION_FATAL_ERROR
 
     ctypedef struct cyp_transaction_place:
         int64_t producer_id

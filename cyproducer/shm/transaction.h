@@ -9,24 +9,26 @@
 #include "cyproducer/shm/sizes.h"
 
 /* A transactional producer has a row. What changes together is in one of two places: a change fills the place that is
- * not in force, then stores `current`. OPEN, `failed` and `needs_epoch` are stored into the place that is in force. */
+ * not in force, then stores `current`. IN_TRANSACTION, `failed` and `needs_epoch` are stored into the place that is in
+ * force. */
 #define CYP_TRANSACTIONS_MAX 1024u
 #define CYP_TRANSACTIONAL_ID_BYTES 256           /* at most 255 are used */
 
-enum cyp_transaction_phase {
-    CYP_TRANSACTION_NEW = 0,        /* it has no producer id */
-    CYP_TRANSACTION_READY = 1,      /* no transaction is open at the broker */
-    CYP_TRANSACTION_OPEN = 2,       /* stored before the first byte that can begin a transaction at the broker */
-    CYP_TRANSACTION_COMMITTING = 3, /* stored before the first byte of EndTxn, like the next one */
-    CYP_TRANSACTION_ABORTING = 4,
-    CYP_TRANSACTION_FATAL = 5,      /* another producer has fenced it, or the broker has refused it for good */
+/* cyproducer/transaction_states.py says what they mean. tools/generate.py writes them from it. */
+enum cyp_transaction_state {
+    CYP_TRANSACTION_UNINITIALIZED = 0,
+    CYP_TRANSACTION_READY = 1,
+    CYP_TRANSACTION_IN_TRANSACTION = 2,
+    CYP_TRANSACTION_COMMITTING_TRANSACTION = 3,
+    CYP_TRANSACTION_ABORTING_TRANSACTION = 4,
+    CYP_TRANSACTION_FATAL_ERROR = 5,
 };
 
 typedef struct {
     int64_t producer_id;        /* -1: none yet */
     uint64_t number;            /* of the last command of the front-end that has a result; 0: none */
     int32_t result;             /* of that command: 0, or the code of its error */
-    uint32_t phase;
+    uint32_t phase;             /* a cyp_transaction_state */
     int32_t failed;             /* not 0: code of the first failed record. The transaction can only be aborted */
     int16_t producer_epoch;
     uint8_t v2;                 /* 1: a Produce request adds its partitions to the transaction (KIP-890) */

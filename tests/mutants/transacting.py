@@ -39,12 +39,12 @@ TRANSACTING = (
     Mutant(
         "commit-stored-first",
         "a commit is sent before it is stored for a successor",
-        '            self._store(row, phase="committing")\n            await',
+        "            self._store(row, state=TransactionState.COMMITTING_TRANSACTION)\n            await",
         "            await",
         "P2",
         (
             "unit/sender/test_transaction_manager.py"
-            "::test_the_phase_is_stored_before_the_request_that_ends_a_transaction",
+            "::test_the_state_is_stored_before_the_request_that_ends_a_transaction",
         ),
     ),
     Mutant(
@@ -58,17 +58,19 @@ TRANSACTING = (
     Mutant(
         "open-before-added",
         "a partition is added to a transaction that is not stored as open",
-        '            if is_first:\n                self._store(row, phase="open")\n            body',
-        "            body",
+        "                self._store(row, state=TransactionState.IN_TRANSACTION)\n            body",
+        "                pass\n            body",
         "P2",
-        ("unit/sender/test_transaction_manager.py::test_the_phase_is_open_before_the_first_partition_is_added",),
+        (
+            "unit/sender/test_transaction_manager.py::test_it_is_stored_that_a_transaction_is_open_before_the_first_partition_is_added",
+        ),
     ),
     Mutant(
         "commit-by-another-sender",
         "another sender continues a commit in the present epoch, whose sequences it does not know",
-        '            await self._take_up(row, known, "committing")\n'
+        "            await self._take_up(row, known, TransactionState.COMMITTING_TRANSACTION)\n"
         "            await self._end_txn(row, number, committed=True, raises_epoch=True)",
-        '            await self._take_up(row, known, "committing")\n'
+        "            await self._take_up(row, known, TransactionState.COMMITTING_TRANSACTION)\n"
         "            await self._end_txn(row, number, committed=True)",
         "P2",
         ("unit/sender/test_transaction_takeover.py::test_another_sender_takes_the_end_of_a_transaction_up",),

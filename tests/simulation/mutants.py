@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant(
         "it is not stored that a transaction is open at the broker",
         "    if place.phase == CYP_TRANSACTION_READY:\n        store_release32",
-        "    if place.phase == CYP_TRANSACTION_NEW:\n        store_release32",
+        "    if place.phase == CYP_TRANSACTION_UNINITIALIZED:\n        store_release32",
         transactions=True,
     ),
     Mutant(
@@ -104,8 +104,8 @@ MUTANTS = (
     ),
     Mutant(
         "what a front-end has left open is committed",
-        'committed = phase == "committing"',
-        'committed = phase != "aborting"',
+        "committed = state == TransactionState.COMMITTING_TRANSACTION",
+        "committed = state != TransactionState.ABORTING_TRANSACTION",
         transactions=True,
     ),
 )

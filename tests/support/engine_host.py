@@ -18,7 +18,7 @@ from typing import Any
 from cyproducer.host import control_messages
 from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
-from cyproducer.sender.engine.transaction_state import TransactionState
+from cyproducer.sender.engine.transaction_row import TransactionRow
 from support.process import script_environment
 from support.transaction_table import leave_transactions_to_the_test
 
@@ -326,7 +326,7 @@ def _answer(
         engine.want_topic(message["attach_id"], message["name"])
     elif op == "transactions":
         result = getattr(engine.transactions, message["method"])(*message["arguments"])
-        answer["result"] = result._asdict() if isinstance(result, TransactionState) else result
+        answer["result"] = result._asdict() if isinstance(result, TransactionRow) else result
     elif op == "give_back":
         engine._loop.take_used_topics()
         engine._cluster._wanted.pop(message["name"], None)

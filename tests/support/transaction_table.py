@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cyproducer.sender.engine.transaction_state import TransactionState
+from cyproducer.sender.engine.transaction_row import TransactionRow
+from cyproducer.transaction_states import TransactionState
 
 TRANSACTION_ABORTED = -1019
-PHASES = ("new", "ready", "open", "committing", "aborting", "fatal")
 
 
 @dataclass
@@ -22,7 +22,7 @@ class StandInRow:
     transactional_id: str
     attach_id: int
     timeout_ms: int = 60_000
-    phase: str = "new"
+    state: TransactionState = TransactionState.UNINITIALIZED
     producer_id: int = -1
     epoch: int = -1
     failed: int = TRANSACTION_ABORTED
@@ -47,13 +47,13 @@ class StandInTable:
     """Like cyproducer.sender.engine.native.TransactionTable.
 
     `on_change` is called before and after each change of a row: a test may let the sender end there. `stored` has the
-    (index, phase) of each store.
+    (index, state) of each store.
     """
 
     def __init__(self) -> None:
         self.table: dict[int, StandInRow] = {}
         self.on_change: Callable[[], None] = lambda: None
-        self.stored: list[tuple[int, str]] = []
+        self.stored: list[tuple[int, TransactionState]] = []
         self.removed: list[int] = []
         self.next_attach_id = 1
 
@@ -79,26 +79,28 @@ class StandInTable:
             raise IndexError(f"row {index} of the table of transactions is not in use")
         return self.table[index]
 
-    def read(self, index: int) -> TransactionState:
+    def read(self, index: int) -> TransactionRow:
         row = self._row(index)
-        return TransactionState(**{name: getattr(row, name) for name in TransactionState._fields})
+        return TransactionRow(**{name: getattr(row, name) for name in TransactionRow._fields})
 
-    def store(self, index: int, phase: str, producer_id: int, epoch: int, number: int, result: int, v2: bool) -> None:
+    def store(
+        self, index: int, state: TransactionState, producer_id: int, epoch: int, number: int, result: int, v2: bool
+    ) -> None:
         row = self._row(index)
-        assert phase in PHASES
+        assert state <= TransactionState.FATAL_ERROR
         assert -1 <= producer_id < 1 << 63 and -1 <= epoch < 1 << 15 and 0 <= number < 1 << 64
         self.on_change()
-        row.phase, row.producer_id, row.epoch, row.number, row.result = phase, producer_id, epoch, number, result
+        row.state, row.producer_id, row.epoch, row.number, row.result = state, producer_id, epoch, number, result
         row.v2, row.awaited = v2, False
-        self.stored.append((index, phase))
-        if phase == "ready":
+        self.stored.append((index, state))
+        if state == TransactionState.READY:
             row.failed, row.needs_epoch, row.added = 0, False, []
         self.on_change()
 
     def open(self, index: int) -> None:
         row = self._row(index)
         self.on_change()
-        row.phase = "open" if row.phase == "ready" else row.phase
+        row.state = TransactionState.IN_TRANSACTION if row.state == TransactionState.READY else row.state
         self.on_change()
 
     def hold(self, index: int) -> None:
@@ -146,7 +148,7 @@ class StandInTable:
 
 
 def leave_transactions_to_the_test(engine: Any) -> None:
-    """Let the control plane of an engine do nothing about transactions: the test stores the phases."""
+    """Let the control plane of an engine do nothing about transactions: the test stores the states."""
     manager = engine._transactions
     manager.on_event = lambda index: None
     manager.tick = lambda: 60_000

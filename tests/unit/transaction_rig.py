@@ -21,6 +21,7 @@ from cyproducer.sender.cluster.report import Report
 from cyproducer.sender.cluster.transaction_manager import TransactionManager
 from cyproducer.sender.cluster.transaction_rows import Command
 from cyproducer.sender.system.tasks import Reply, Signal, Tasks
+from cyproducer.transaction_states import TransactionState
 
 NODES = (1, 2, 3)
 GROUP = {"group_id": "g", "generation_id": 5, "member_id": "m", "group_instance_id": None}
@@ -301,7 +302,7 @@ class Producer:
         if row.failed:
             row.to_add = []
             return
-        row.phase = "open" if row.phase == "ready" else row.phase
+        row.state = TransactionState.IN_TRANSACTION if row.state == TransactionState.READY else row.state
         version = 12 if row.v2 else 11
         code = self.rig.transactions.verify(row.transactional_id, row.producer_id, row.epoch, version, key)
         if code:
@@ -317,7 +318,7 @@ class Producer:
     def end(self) -> None:
         """End the process. The engine lets the transaction fail."""
         self.row.orphaned = True
-        if self.row.phase in ("new", "ready", "open"):
+        if self.row.state in (TransactionState.UNINITIALIZED, TransactionState.READY, TransactionState.IN_TRANSACTION):
             self.row.failed = self.row.failed or TRANSACTION_ABORTED
         self.event()
 

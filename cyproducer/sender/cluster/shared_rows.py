@@ -9,7 +9,7 @@ from cyproducer.sender.cluster.calls import TRANSACTION, Answer, CallError, Call
 from cyproducer.sender.cluster.transaction_rows import Row
 from cyproducer.sender.cluster.transaction_steps import TransactionSteps
 from cyproducer.sender.engine.native import TransactionTable
-from cyproducer.sender.engine.transaction_state import TransactionState
+from cyproducer.sender.engine.transaction_row import TransactionRow
 from cyproducer.sender.system.tasks import Tasks
 
 __all__ = ["SharedRows"]
@@ -86,11 +86,11 @@ class SharedRows:
         if self._state(row).participants or self._is_late(row):
             raise _NotNeededError
 
-    def _state(self, row: Row) -> TransactionState:
+    def _state(self, row: Row) -> TransactionRow:
         return self._table.read(row.index)
 
 
-def _is_over(found: Answer, state: TransactionState) -> bool:
+def _is_over(found: Answer, state: TransactionRow) -> bool:
     """Return whether a transaction is over for certain, as the coordinator describes its transactional id.
 
     The id has another producer id or a newer epoch, and no end of a transaction is being written: until then a leader

@@ -17,8 +17,9 @@ from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED, 
 from cyproducer.sender.cluster.transaction_rows import ACTIVE, ENDING, Command, Respond, Row
 from cyproducer.sender.cluster.transaction_steps import TransactionSteps
 from cyproducer.sender.engine.native import TransactionTable
-from cyproducer.sender.engine.transaction_state import TransactionState
+from cyproducer.sender.engine.transaction_row import TransactionRow
 from cyproducer.sender.system.tasks import Tasks
+from cyproducer.transaction_states import TransactionState
 
 __all__ = ["TransactionManager"]
 
@@ -68,14 +69,14 @@ class TransactionManager:
             respond(
                 _refusal("MALFORMED", f"number is {command.number}, but command {row.command.number} has no answer")
             )
-        elif command.number == state.number and row.run is None and state.phase not in ENDING:
+        elif command.number == state.number and row.run is None and state.state not in ENDING:
             respond(self._answer_of(state, command.number))
         elif command.number < max(state.number, row.last_number):
             text = f"number is {command.number}, but command {max(state.number, row.last_number)} has its answer"
             respond(_refusal("MALFORMED", text))
         elif command.do == "fail":
             row.last_number = command.number
-            if state.phase in ("ready", "open"):
+            if state.state in (TransactionState.READY, TransactionState.IN_TRANSACTION):
                 self._table.fail(index, TRANSACTION_ABORTED)
             respond(self._reason_of(state))
         elif command.do == "share":
@@ -86,9 +87,9 @@ class TransactionManager:
             row.command, row.waiting = command, [respond]
             self._look(row)
 
-    def _share(self, index: int, state: TransactionState) -> dict[str, Any]:
+    def _share(self, index: int, state: TransactionRow) -> dict[str, Any]:
         """Store that participants may have records in the transaction. Return what they need."""
-        if state.failed or state.phase not in ("ready", "open"):
+        if state.failed or state.state not in (TransactionState.READY, TransactionState.IN_TRANSACTION):
             code = state.failed or TRANSACTION_ABORTED
             return _failed("abortable", code, meaning_of(code))
         self._table.open(index)
@@ -105,18 +106,18 @@ class TransactionManager:
             text = f"more than {WAITING_MAX} connections wait for the answer to this command"
             row.waiting.pop(0)(_failed("retriable", UNKNOWN_SERVER_ERROR, text))
 
-    def _reason_of(self, state: TransactionState) -> dict[str, Any]:
+    def _reason_of(self, state: TransactionRow) -> dict[str, Any]:
         """Return the answer to "fail": also why the transaction had failed before."""
-        if state.phase == "fatal":
+        if state.state == TransactionState.FATAL_ERROR:
             return self._answer_of(state, -1)
-        return {**_ids_of(state), "failed": state.failed if state.phase != "new" else 0}
+        return {**_ids_of(state), "failed": state.failed if state.state != TransactionState.UNINITIALIZED else 0}
 
-    def _answer_of(self, state: TransactionState, number: int) -> dict[str, Any]:
+    def _answer_of(self, state: TransactionRow, number: int) -> dict[str, Any]:
         """Return the answer to command `number` from the stored state: to the last command, or to one after "fatal"."""
         if number == state.number and not state.result:
             return _ids_of(state)
         code = state.result or state.failed
-        return _failed("fatal" if state.phase == "fatal" else "abortable", code, meaning_of(code))
+        return _failed("fatal" if state.state == TransactionState.FATAL_ERROR else "abortable", code, meaning_of(code))
 
     # ------------------------------------------------------------ events
 
@@ -149,13 +150,13 @@ class TransactionManager:
             row = self._rows[index] = Row(index, state, self._tasks.now_ms)
         return row
 
-    def _state(self, index: int) -> TransactionState:
+    def _state(self, index: int) -> TransactionRow:
         return self._table.read(index)
 
     def _look(self, row: Row) -> None:
         """Begin what the row needs, unless something is being done for it."""
         state = self._state(row.index)
-        self._note_phase(row, state)
+        self._note_state(row, state)
         has_ended = not state.participants if state.shared else state.orphaned
         if not has_ended:
             row.ended_at_ms = None
@@ -172,7 +173,7 @@ class TransactionManager:
             self._respond(row, _refusal("REFUSED", "the front-end has ended"))
             row.before_end = state
             self._start(row, "end", self._steps.end(row))
-        elif state.phase in ENDING:
+        elif state.state in ENDING:
             self._start(row, "resume", self._steps.resume(row))
         elif row.command is not None:
             self._begin_command(row, row.command, state)
@@ -181,8 +182,9 @@ class TransactionManager:
         elif self._steps.has_partitions_to_add(row):
             self._start(row, "add", self._steps.add_partitions(row))
 
-    def _begin_command(self, row: Row, command: Command, state: TransactionState) -> None:
-        if command.number == state.number or state.phase == "fatal":  # what was resumed has completed it, for example
+    def _begin_command(self, row: Row, command: Command, state: TransactionRow) -> None:
+        # What was resumed has completed it, for example.
+        if command.number == state.number or state.state == TransactionState.FATAL_ERROR:
             self._respond(row, self._answer_of(state, command.number))
         else:
             self._start(row, command.do, self._steps.of_command(row, command))
@@ -216,7 +218,7 @@ class TransactionManager:
         doing, row.run, row.doing = row.doing, None, ""
         if row.index not in self._table.rows():
             self._rows.pop(row.index, None)
-            if row.before_end is not None and row.before_end.phase in ("ready", *ACTIVE):
+            if row.before_end is not None and row.before_end.state in (TransactionState.READY, *ACTIVE):
                 # The next producer with this transactional id gets a newer epoch.
                 self._supersede(row.before_end, row.before_end.epoch + 1)
             return
@@ -235,7 +237,7 @@ class TransactionManager:
             self._respond(row, _ids_of(state))
         self._look(row)
 
-    def _supersede(self, state: TransactionState, epoch: int) -> None:
+    def _supersede(self, state: TransactionRow, epoch: int) -> None:
         """Let the shared rows of earlier epochs end: their transactions are over, and what shows it may go now."""
         for index in self._table.shared_rows():
             row, other = self._row(index), self._state(index)
@@ -252,27 +254,27 @@ class TransactionManager:
 
     # ------------------------------------------------------------ observing
 
-    def _note_phase(self, row: Row, state: TransactionState) -> None:
-        if state.phase != row.seen[0]:
-            row.seen = state.phase, self._tasks.now_ms
+    def _note_state(self, row: Row, state: TransactionRow) -> None:
+        if state.state != row.seen[0]:
+            row.seen = state.state, self._tasks.now_ms
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return {"transactional_id", "attach_id", "phase", "phase_ms", "failed", "participants"} of each row.
+        """Return {"transactional_id", "attach_id", "state", "state_ms", "failed", "participants"} of each row.
 
-        phase_ms: for how long the phase has been known. failed: the code of the first error; 0: none. participants:
+        state_ms: for how long the state has been known. failed: the code of the first error; 0: none. participants:
         None for a row that is not shared.
         """
         found = []
         for index in self._table.rows():
             row, state = self._row(index), self._state(index)
-            self._note_phase(row, state)
+            self._note_state(row, state)
             found.append(
                 {
                     "transactional_id": state.transactional_id,
                     "attach_id": state.attach_id,
-                    "phase": state.phase,
-                    "phase_ms": self._tasks.now_ms - row.seen[1],
-                    "failed": 0 if state.phase == "new" else state.failed,
+                    "state": state.state,
+                    "state_ms": self._tasks.now_ms - row.seen[1],
+                    "failed": 0 if state.state == TransactionState.UNINITIALIZED else state.failed,
                     "participants": state.participants if state.shared else None,
                 }
             )
@@ -284,10 +286,10 @@ class TransactionManager:
         0 stands for all transactions in which several front-ends take part.
         """
         states = [self._state(index) for index in self._table.rows()]
-        return {state.attach_id: state.phase in ACTIVE for state in states}
+        return {state.attach_id: state.state in ACTIVE for state in states}
 
 
-def _ids_of(state: TransactionState) -> dict[str, Any]:
+def _ids_of(state: TransactionRow) -> dict[str, Any]:
     return {"ok": True, "producer_id": state.producer_id, "epoch": state.epoch}
 
 

@@ -3,15 +3,20 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cyproducer.sender.engine.transaction_state import TransactionState
+from cyproducer.sender.engine.transaction_row import TransactionRow
 from cyproducer.sender.system.tasks import Signal, Task
+from cyproducer.transaction_states import TransactionState
 
 __all__ = ["ACTIVE", "ENDING", "Command", "Respond", "Row"]
 
-#: The phases in which a transaction may be open at the broker.
-ACTIVE = ("open", "committing", "aborting")
+#: The states in which a transaction may be open at the broker.
+ACTIVE = (
+    TransactionState.IN_TRANSACTION,
+    TransactionState.COMMITTING_TRANSACTION,
+    TransactionState.ABORTING_TRANSACTION,
+)
 #: Those in which the end of a transaction was begun.
-ENDING = ("committing", "aborting")
+ENDING = (TransactionState.COMMITTING_TRANSACTION, TransactionState.ABORTING_TRANSACTION)
 
 Respond = Callable[[dict[str, Any]], None]
 """Takes the answer to a command."""
@@ -50,10 +55,10 @@ class Row:
     is_superseded  of a shared row: its transaction was ended by a front-end of this sender
     before_end     the row when its front-end had ended
     hold_until_ms  when a held row is released in any case
-    seen           the last phase that was seen, and since when it has been seen
+    seen           the last state that was seen, and since when it has been seen
     """
 
-    def __init__(self, index: int, state: TransactionState, now_ms: int) -> None:
+    def __init__(self, index: int, state: TransactionRow, now_ms: int) -> None:
         self.index = index
         self.attach_id = state.attach_id
         self.name = state.transactional_id
@@ -68,7 +73,7 @@ class Row:
         self.coordinators: dict[int, tuple[str, int]] = {}
         self.ended_at_ms: int | None = None
         self.is_superseded = False
-        self.before_end: TransactionState | None = None
-        self.seen = (state.phase, now_ms)
+        self.before_end: TransactionRow | None = None
+        self.seen = (state.state, now_ms)
         self.hold_until_ms = 0
         self.complained_ms: int | None = None

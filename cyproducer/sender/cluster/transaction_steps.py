@@ -1,6 +1,6 @@
 """Does what the commands of transactional producers ask for, by calls to the coordinators of the brokers.
 
-A phase is stored before the first byte of a request that may change the state at the broker, and the result of a
+A state is stored before the first byte of a request that may change the state at the broker, and the result of a
 command before its answer. So a successor of this sender finds out what it has to continue.
 """
 
@@ -42,8 +42,9 @@ from cyproducer.sender.cluster.transaction_failures import (
 )
 from cyproducer.sender.cluster.transaction_rows import ACTIVE, ENDING, Command, Row
 from cyproducer.sender.engine.native import TransactionTable
-from cyproducer.sender.engine.transaction_state import TransactionState
+from cyproducer.sender.engine.transaction_row import TransactionRow
 from cyproducer.sender.system.tasks import Tasks
+from cyproducer.transaction_states import TransactionState
 from cyproducer.version import VERSION
 
 __all__ = ["TransactionSteps"]
@@ -100,10 +101,10 @@ class TransactionSteps:
 
     async def _init(self, row: Row, number: int) -> None:
         await self._wait_for_former(row)
-        if self._state(row).phase != "new":
+        if self._state(row).state != TransactionState.UNINITIALIZED:
             self._table.fail(row.index, TRANSACTION_ABORTED)
             await self._until_idle(row)
-            self._store(row, phase="new", producer_id=-1, epoch=-1)
+            self._store(row, state=TransactionState.UNINITIALIZED, producer_id=-1, epoch=-1)
         self._check(row)
         await self._ask_for_features()
         self._check(row)
@@ -124,8 +125,8 @@ class TransactionSteps:
             )
 
     async def _commit(self, row: Row, number: int, known: tuple[int, int]) -> None:
-        if self._state(row).phase == "new":
-            await self._take_up(row, known, "committing")
+        if self._state(row).state == TransactionState.UNINITIALIZED:
+            await self._take_up(row, known, TransactionState.COMMITTING_TRANSACTION)
             await self._end_txn(row, number, committed=True, raises_epoch=True)
             return
         self._refuse_if_failed(row)
@@ -135,33 +136,37 @@ class TransactionSteps:
         await self._until_idle(row)
         self._refuse_if_failed(row)
         state = self._state(row)
-        if state.phase == "ready":  # an empty transaction: the broker knows nothing of it
+        if state.state == TransactionState.READY:  # an empty transaction: the broker knows nothing of it
             self._done(row, number, state.producer_id, state.epoch, v2=state.v2)
         else:
-            self._store(row, phase="committing")
+            self._store(row, state=TransactionState.COMMITTING_TRANSACTION)
             await self._end_txn(row, number, committed=True)
 
     async def _abort(self, row: Row, number: int, known: tuple[int, int]) -> None:
         state = self._state(row)
-        if state.phase != "new" and state.failed and failure_of_record(state.failed).kind == "fatal":
+        if (
+            state.state != TransactionState.UNINITIALIZED
+            and state.failed
+            and failure_of_record(state.failed).kind == "fatal"
+        ):
             raise failure_of_record(state.failed)
-        if state.phase != "ready" or state.failed or self._table.is_busy(row.index):
+        if state.state != TransactionState.READY or state.failed or self._table.is_busy(row.index):
             self._table.fail(row.index, TRANSACTION_ABORTED)
             await self._until_idle(row)
             state = self._state(row)
-        if state.phase == "new" and known[0] < 0:
+        if state.state == TransactionState.UNINITIALIZED and known[0] < 0:
             await self._init(row, number)
-        elif state.phase == "new":
-            await self._take_up(row, known, "aborting")
+        elif state.state == TransactionState.UNINITIALIZED:
+            await self._take_up(row, known, TransactionState.ABORTING_TRANSACTION)
             # A request of the sender that has ended may still be on its way, or it has raised the epoch itself.
             await self._end_txn(row, number, committed=False, raises_epoch=True, is_resumed=True)
-        elif state.phase == "ready" and not state.needs_epoch:
+        elif state.state == TransactionState.READY and not state.needs_epoch:
             self._done(row, number, state.producer_id, state.epoch, v2=state.v2)
         else:
-            self._store(row, phase="aborting")
+            self._store(row, state=TransactionState.ABORTING_TRANSACTION)
             await self._end_txn(row, number, committed=False, raises_epoch=state.needs_epoch)
 
-    async def _take_up(self, row: Row, known: tuple[int, int], phase: str) -> None:
+    async def _take_up(self, row: Row, known: tuple[int, int], state: TransactionState) -> None:
         """Continue what the front-end began with a sender that has ended, supervisor included.
 
         A new epoch must follow: this sender does not know the sequences of the present one. Batches with the sequences
@@ -171,12 +176,12 @@ class TransactionSteps:
             raise Failure("abortable", TRANSACTION_ABORTED, is_refusal=True)
         await self._wait_for_former(row)
         await self._calls.wait_for_cluster(lambda: self._check(row))
-        self._store(row, phase=phase, producer_id=known[0], epoch=known[1], v2=self._features.transactions_v2)
+        self._store(row, state=state, producer_id=known[0], epoch=known[1], v2=self._features.transactions_v2)
 
     async def resume(self, row: Row) -> None:
-        """Finish what the predecessor of this sender has begun: phase COMMITTING or ABORTING."""
+        """Finish what the predecessor of this sender has begun: state COMMITTING or ABORTING."""
         await self._calls.wait_for_cluster(lambda: self._check(row))
-        committed = self._state(row).phase == "committing"
+        committed = self._state(row).state == TransactionState.COMMITTING_TRANSACTION
         # The predecessor may have taken it up itself: see _take_up().
         await self._end_txn(row, None, committed=committed, raises_epoch=True, is_resumed=True)
 
@@ -197,16 +202,16 @@ class TransactionSteps:
             await row.news.wait(FREE_MS)
 
     async def _end_orphan(self, row: Row) -> None:
-        phase = self._state(row).phase
-        if phase not in ENDING:
+        state = self._state(row).state
+        if state not in ENDING:
             self._table.fail(row.index, TRANSACTION_ABORTED)
             await self._until_idle(row)
-            phase = self._state(row).phase
-        if phase not in ACTIVE:
+            state = self._state(row).state
+        if state not in ACTIVE:
             return
-        if phase == "open":
-            self._store(row, phase="aborting")
-        committed = phase == "committing"
+        if state == TransactionState.IN_TRANSACTION:
+            self._store(row, state=TransactionState.ABORTING_TRANSACTION)
+        committed = state == TransactionState.COMMITTING_TRANSACTION
         await self._end_txn(row, None, committed=committed, is_resumed=True, is_last=True)
         text = "committed" if committed else "aborted"
         self._log.info("%s the transaction of %s, whose process has ended", text, row.name)
@@ -223,7 +228,7 @@ class TransactionSteps:
         is_resumed: bool = False,
         is_last: bool = False,
     ) -> None:
-        """Send EndTxn until the result is known, and store it. The phase is COMMITTING or ABORTING already.
+        """Send EndTxn until the result is known, and store it. The state is COMMITTING or ABORTING already.
 
         raises_epoch: without KIP-890, InitProducerId follows. is_resumed: the request may have been sent before, and
         what follows it, too. is_last: no transaction follows.
@@ -245,7 +250,7 @@ class TransactionSteps:
         is_upgrade = self._features.transactions_v2 and not state.v2
         if not is_last and (is_upgrade or (raises_epoch and (code or not state.v2))):
             if committed:  # the result is known; a successor that finds ABORTING only raises the epoch
-                self._store(row, phase="aborting", **_result_of(number, 0))
+                self._store(row, state=TransactionState.ABORTING_TRANSACTION, **_result_of(number, 0))
             try:
                 producer_id, epoch = await self._raise_epoch(row, producer_id, epoch, code in FENCED)
             except Failure as failure:
@@ -288,7 +293,7 @@ class TransactionSteps:
             pass
         self._table.release(row.index)
 
-    def _needs_no_abort(self, code: int, state: TransactionState, is_resumed: bool) -> bool:
+    def _needs_no_abort(self, code: int, state: TransactionRow, is_resumed: bool) -> bool:
         """Return whether InitProducerId shall decide what an error of EndTxn(abort) means.
 
         INVALID_TXN_STATE: nothing was added to the transaction, or its end is known to the broker already. Fenced
@@ -330,9 +335,9 @@ class TransactionSteps:
             if not found:
                 return
             state = self._state(row)
-            is_first = state.phase == "ready"
+            is_first = state.state == TransactionState.READY
             if is_first:
-                self._store(row, phase="open")
+                self._store(row, state=TransactionState.IN_TRANSACTION)
             body = {**_producer(state), "topics": _by_topic(found, "partitions", lambda key: key[1])}
             _, code = await self._ask(row, ApiKey.ADD_PARTITIONS_TO_TXN, always(body), _code_of_partitions, is_first)
             if code:
@@ -345,19 +350,19 @@ class TransactionSteps:
 
     def _partitions_to_add(self, row: Row) -> list[tuple[str, int]]:
         state = self._state(row)
-        if state.v2 or state.failed or state.phase not in ("ready", "open"):
+        if state.v2 or state.failed or state.state not in (TransactionState.READY, TransactionState.IN_TRANSACTION):
             return []
         found: list[tuple[str, int]] = self._table.partitions_to_add(row.index)
         return found
 
     async def _offsets(self, row: Row, command: Command) -> None:
         state = self._state(row)
-        if state.phase == "new":
+        if state.state == TransactionState.UNINITIALIZED:
             raise Failure("abortable", TRANSACTION_ABORTED, is_refusal=True)
         self._refuse_if_failed(row)
-        is_first = state.phase == "ready"
+        is_first = state.state == TransactionState.READY
         if is_first:
-            self._store(row, phase="open")
+            self._store(row, state=TransactionState.IN_TRANSACTION)
         if not state.v2:
             body = {**_producer(state), "group_id": command.group["group_id"]}
             _, code = await self._ask(row, ApiKey.ADD_OFFSETS_TO_TXN, always(body), code_of, is_first)
@@ -365,7 +370,7 @@ class TransactionSteps:
                 raise failure_of(ApiKey.ADD_OFFSETS_TO_TXN, code)
         await self._commit_offsets(row, command, is_first and state.v2)
         self._refuse_if_failed(row)
-        self._store(row, phase="open", **_result_of(command.number, 0))
+        self._store(row, state=TransactionState.IN_TRANSACTION, **_result_of(command.number, 0))
 
     async def _commit_offsets(self, row: Row, command: Command, is_first: bool) -> None:
         state = self._state(row)
@@ -477,7 +482,7 @@ class TransactionSteps:
                 except UnsupportedError:
                     raise
                 except BrokerError as error:
-                    is_ending = self._state(row).phase in ENDING
+                    is_ending = self._state(row).state in ENDING
                     raise failure_of(ApiKey.FIND_COORDINATOR, error.code, always_fatal=is_ending) from None
                 except InvalidAnswerError as error:
                     self._complain(row, ApiKey.FIND_COORDINATOR, began_ms, str(error))
@@ -496,31 +501,34 @@ class TransactionSteps:
 
     # ------------------------------------------------------------ the row
 
-    def _state(self, row: Row) -> TransactionState:
+    def _state(self, row: Row) -> TransactionRow:
         return self._table.read(row.index)
 
     def _store(self, row: Row, **changes: Any) -> None:
         """Store the state of a row with changes."""
         new = self._state(row)._replace(**changes)
-        self._table.store(row.index, new.phase, new.producer_id, new.epoch, new.number, new.result, new.v2)
+        self._table.store(row.index, new.state, new.producer_id, new.epoch, new.number, new.result, new.v2)
 
     def _done(self, row: Row, number: int | None, producer_id: int, epoch: int, v2: bool | None = None) -> None:
         """Store that no transaction is open, and the result of the command, if it is one."""
         found = self._features.transactions_v2 if v2 is None else v2
-        self._store(row, phase="ready", producer_id=producer_id, epoch=epoch, v2=found, **_result_of(number, 0))
+        self._store(
+            row, state=TransactionState.READY, producer_id=producer_id, epoch=epoch, v2=found, **_result_of(number, 0)
+        )
 
     def note_failure(self, row: Row, number: int | None, failure: Failure) -> None:
         """Store the failure of a command, or of what the row needed without a command (`number` None)."""
-        phase = self._state(row).phase
+        state = self._state(row).state
         if self._state(row).shared:  # another process finds out what has become of its transaction
             self._table.fail(row.index, failure.code)
         elif failure.kind == "fatal":
             self._table.fail(row.index, failure.code)
-            self._store(row, phase="fatal", **_result_of(number, failure.code))
+            self._store(row, state=TransactionState.FATAL_ERROR, **_result_of(number, failure.code))
         elif not failure.is_refusal:
-            # Of the phases in which EndTxn is sent, only COMMITTING has abortable errors.
-            self._store(row, phase="open" if phase == "committing" else phase, **_result_of(number, failure.code))
-            if phase != "new":
+            # Of the states in which EndTxn is sent, only COMMITTING has abortable errors.
+            stays = TransactionState.IN_TRANSACTION if state == TransactionState.COMMITTING_TRANSACTION else state
+            self._store(row, state=stays, **_result_of(number, failure.code))
+            if state != TransactionState.UNINITIALIZED:
                 self._table.fail(row.index, failure.code)
 
     def _refuse_if_failed(self, row: Row) -> None:
@@ -563,7 +571,7 @@ class TransactionSteps:
 
     def _is_former(self, row: Row, index: int) -> bool:
         other = self._table.read(index)
-        is_ending = other.orphaned and not other.shared and other.phase in ACTIVE
+        is_ending = other.orphaned and not other.shared and other.state in ACTIVE
         return is_ending and other.transactional_id == row.name and index != row.index
 
 
@@ -571,7 +579,7 @@ def _result_of(number: int | None, code: int) -> dict[str, Any]:
     return {} if number is None else {"number": number, "result": code}
 
 
-def _producer(state: TransactionState) -> dict[str, Any]:
+def _producer(state: TransactionRow) -> dict[str, Any]:
     return {
         "transactional_id": state.transactional_id,
         "producer_id": state.producer_id,

@@ -9,11 +9,21 @@ from typing import Any
 from cyproducer.errors import name_for_code
 from cyproducer.host.rendezvous import secret_settings
 from cyproducer.sender.control.peers import Peer
+from cyproducer.transaction_states import TransactionState
 
 __all__ = ["DRAIN_S", "Facts", "describe_front_end", "describe_transaction"]
 
 #: Time limit of a drain. Less than the 30 s that Kubernetes allows between SIGTERM and SIGKILL.
 DRAIN_S = 25.0
+#: What the status calls the states of a transactional producer.
+PHASES = {
+    TransactionState.UNINITIALIZED: "new",
+    TransactionState.READY: "ready",
+    TransactionState.IN_TRANSACTION: "open",
+    TransactionState.COMMITTING_TRANSACTION: "committing",
+    TransactionState.ABORTING_TRANSACTION: "aborting",
+    TransactionState.FATAL_ERROR: "fatal",
+}
 
 
 @dataclass
@@ -65,8 +75,8 @@ def describe_transaction(row: Mapping[str, Any], app: str) -> dict[str, Any]:
     return {
         "transactional_id": row["transactional_id"],
         "app": app if row["participants"] is None else None,
-        "phase": row["phase"],
-        "phase_ms": row["phase_ms"],
+        "phase": PHASES[row["state"]],
+        "phase_ms": row["state_ms"],
         "failed": name_for_code(row["failed"]) if row["failed"] else None,
         "participants": row["participants"],
     }

@@ -31,7 +31,8 @@ from cyproducer import metric_table
 from cyproducer.error_table import ERRORS
 from cyproducer.record.compression import CODES, compressor
 from cyproducer.sender.engine import connection_state, events
-from cyproducer.sender.engine.transaction_state import Phase, TransactionState
+from cyproducer.sender.engine.transaction_row import TransactionRow
+from cyproducer.transaction_states import TransactionState
 
 include "../../record/crc32c.pyx"
 include "../../record/format.pyx"

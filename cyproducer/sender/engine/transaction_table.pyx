@@ -1,6 +1,6 @@
 """Gives the control plane access to the rows of transactional producers (state/transactions.pyx)."""
 
-cdef tuple PHASES = tuple(Phase)
+cdef tuple STATES = tuple(TransactionState)
 
 
 cdef class TransactionTable:
@@ -45,15 +45,15 @@ cdef class TransactionTable:
         return None
 
     def read(self, index):
-        """Return the TransactionState of a row."""
+        """Return the TransactionRow as it is now."""
         cdef Transaction *transaction = self._row(index)
         cdef cyp_transaction_row *row = transaction.row
         cdef cyp_transaction_place *place = current_copy(transaction)
-        return TransactionState(
+        return TransactionRow(
             transactional_id=row.id[:row.id_bytes].decode(),
             attach_id=row.attach_id,
             timeout_ms=row.timeout_ms,
-            phase=PHASES[place.phase],
+            state=STATES[place.phase],
             producer_id=place.producer_id,
             epoch=place.producer_epoch,
             failed=place.failed,
@@ -68,11 +68,15 @@ cdef class TransactionTable:
             holds_up=transaction.settling == UNSETTLED_AND_AWAITED,
         )
 
-    def store(self, index, phase, int64_t producer_id, int16_t epoch, uint64_t number, int32_t result, bint v2):
-        """Store the state of a row. All of it takes effect with one store. "ready" ends the failed state, too."""
+    def store(
+        self, index, uint32_t state, int64_t producer_id, int16_t epoch, uint64_t number, int32_t result, bint v2
+    ):
+        """Change a row. All of it takes effect with one store. READY ends the failed state, too."""
         cdef Transaction *transaction = self._row(index)
         cdef cyp_transaction_place place = current_copy(transaction)[0]
-        place.phase = PHASES.index(phase)
+        if state > CYP_TRANSACTION_FATAL_ERROR:
+            raise ValueError(f"state {state} of a transactional producer is none that is stored")
+        place.phase = state
         place.producer_id = producer_id
         place.producer_epoch = epoch
         place.number = number

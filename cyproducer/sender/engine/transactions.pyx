@@ -1,9 +1,9 @@
 """Keeps the rows of transactional producers in the state region, and their lanes.
 
-Each transactional producer has a row (cyp_transaction_row) with its producer id, epoch and phase. The control plane
-changes the phase; the engine stores OPEN before the first byte of a batch, and `failed` before the outcome of the first
-record that fails. A failed transaction sends nothing more and can only be aborted. So whatever an attempt of one of its
-batches has left in the log is never committed.
+Each transactional producer has a row (cyp_transaction_row) with its producer id, epoch and state. The control plane
+changes the state; the engine stores IN_TRANSACTION before the first byte of a batch, and `failed` before the outcome of
+the first record that fails. A failed transaction sends nothing more and can only be aborted. So whatever an attempt of
+one of its batches has left in the log is never committed.
 """
 
 
@@ -15,8 +15,8 @@ cdef inline cyp_transaction_place *current_copy(const Transaction *transaction) 
 
 cdef inline bint is_open(const Transaction *transaction) noexcept nogil:
     """Return whether a transaction may be open at the broker."""
-    cdef uint32_t phase = current_copy(transaction).phase
-    return CYP_TRANSACTION_OPEN <= phase <= CYP_TRANSACTION_ABORTING
+    cdef uint32_t state = current_copy(transaction).phase
+    return CYP_TRANSACTION_IN_TRANSACTION <= state <= CYP_TRANSACTION_ABORTING_TRANSACTION
 
 
 cdef inline void schedule_news(Transaction *transaction) noexcept nogil:
@@ -32,7 +32,7 @@ cdef inline bint may_send(Lane *lane) noexcept nogil:
     must be complete. Let the control plane ask for that.
     """
     cdef cyp_transaction_place *place = current_copy(lane.transaction)
-    if place.failed or (place.phase != CYP_TRANSACTION_READY and place.phase != CYP_TRANSACTION_OPEN):
+    if place.failed or (place.phase != CYP_TRANSACTION_READY and place.phase != CYP_TRANSACTION_IN_TRANSACTION):
         return False
     if place.v2 or lane.transactions.added:
         if lane.transaction.settling == UNSETTLED:
@@ -55,7 +55,7 @@ cdef void map_transactions(Core *core) noexcept:
 
 
 cdef Transaction *add_transaction(Core *core, uint64_t attach_id, bytes name, int32_t timeout_ms) except NULL:
-    """Give a transactional producer a row. It is NEW and counts as failed until it has a producer id.
+    """Give a transactional producer a row. It is UNINITIALIZED and counts as failed until it has a producer id.
 
     Raise OverflowError if all rows are in use, ValueError if the transactional id is empty or too long.
     """
@@ -63,7 +63,7 @@ cdef Transaction *add_transaction(Core *core, uint64_t attach_id, bytes name, in
     memset(&place, 0, sizeof(place))
     place.producer_id = -1
     place.producer_epoch = -1
-    place.phase = CYP_TRANSACTION_NEW
+    place.phase = CYP_TRANSACTION_UNINITIALIZED
     place.failed = CODE_TRANSACTION_ABORTED
     return _new_transaction_row(core, attach_id, name, timeout_ms, &place)
 
@@ -82,7 +82,7 @@ cdef Transaction *join_transaction(
         memset(&place, 0, sizeof(place))
         place.producer_id = producer_id
         place.producer_epoch = epoch
-        place.phase = CYP_TRANSACTION_OPEN
+        place.phase = CYP_TRANSACTION_IN_TRANSACTION
         place.v2 = v2
         transaction = _new_transaction_row(core, 0, name, timeout_ms, &place)
     transaction.participants += 1
@@ -159,7 +159,7 @@ cdef object restore_transactions(Core *core):
         if not row.used:
             continue
         if row.current > 1 or not 0 < row.id_bytes < CYP_TRANSACTIONAL_ID_BYTES \
-                or row.places[row.current].phase > CYP_TRANSACTION_FATAL:
+                or row.places[row.current].phase > CYP_TRANSACTION_FATAL_ERROR:
             raise ValueError(f"the table of transactions has an invalid row {index}")
         _enlist_transaction(core, index).orphaned = row.attach_id != 0
         schedule_news(&core.transactions.table[index])
@@ -193,7 +193,7 @@ cdef bint has_left_nothing(Core *core, uint64_t attach_id, dict settings) except
 cdef void orphan_transaction(Transaction *transaction) noexcept nogil:
     """Note that the front-end has ended. A transaction that is not being committed can only be aborted now."""
     transaction.orphaned = True
-    if current_copy(transaction).phase <= CYP_TRANSACTION_OPEN:
+    if current_copy(transaction).phase <= CYP_TRANSACTION_IN_TRANSACTION:
         fail_transaction(transaction, CODE_TRANSACTION_ABORTED)
     schedule_news(transaction)
 
@@ -231,7 +231,7 @@ cdef void open_transaction(Transaction *transaction) noexcept nogil:
     """Store that a transaction may be open at the broker. This must be called before the first byte is written."""
     cdef cyp_transaction_place *place = current_copy(transaction)
     if place.phase == CYP_TRANSACTION_READY:
-        store_release32(&place.phase, CYP_TRANSACTION_OPEN)
+        store_release32(&place.phase, CYP_TRANSACTION_IN_TRANSACTION)
         CRASHPOINT(b"transaction.opened")
 
 

@@ -14,6 +14,7 @@ from support.successor import succeed
 from support.transaction_table import leave_transactions_to_the_test
 
 from cyproducer.sender.cluster import engine as engine_module
+from cyproducer.transaction_states import TransactionState
 
 PARTITIONS = 4
 OTHERS = range(1, PARTITIONS)
@@ -338,7 +339,7 @@ def test_the_lanes_of_transactional_producers_become_slow_and_end(rig, v2: bool)
             return [rig.broker.connection_of(partition) for partition in range(PARTITIONS)] == [SLOW, *[FIRST] * 3]
 
         for epoch in range(2):
-            table.store(row, "ready", 700 + producer, epoch, epoch + 1, 0, v2)
+            table.store(row, TransactionState.READY, 700 + producer, epoch, epoch + 1, 0, v2)
             run_until(rig.engine, lambda apart=apart: apart() and apart(), 60)
             assert not table.is_busy(row)
         rig.engine.detach(attach_id)

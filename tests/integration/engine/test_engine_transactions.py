@@ -1,6 +1,6 @@
 """Tests the batches of transactional producers in the engine: in which requests they are, when, and how they end.
 
-The test takes the place of the control plane: it stores the phases that the coordinator of a broker would lead to.
+The test takes the place of the control plane: it stores the states that the coordinator of a broker would lead to.
 """
 
 import pytest
@@ -11,6 +11,7 @@ from support.front_end import SUBMIT_OPEN, PlainFrontEnd, run_until, topic_numbe
 from support.transaction_table import leave_transactions_to_the_test
 
 from cyproducer import errors
+from cyproducer.transaction_states import TransactionState
 
 ID = "orders-1"
 TRANSACTIONAL = 0x10
@@ -52,10 +53,10 @@ class Producer:
 
     def ready(self, epoch: int = 0) -> None:
         self.epoch = epoch
-        self.store("ready")
+        self.store(TransactionState.READY)
 
-    def store(self, phase: str) -> None:
-        self.table.store(self.row, phase, self.producer_id, self.epoch, 1, 0, self.v2)
+    def store(self, state: TransactionState) -> None:
+        self.table.store(self.row, state, self.producer_id, self.epoch, 1, 0, self.v2)
 
     def send(self, value: bytes, partition: int = 0) -> int:
         self.slot += UNIT_SLOTS
@@ -75,7 +76,7 @@ class Producer:
 
     def state(self) -> tuple[str, int, bool]:
         found = self.table.read(self.row)._asdict()
-        return found["phase"], found["failed"], found["needs_epoch"]
+        return found["state"], found["failed"], found["needs_epoch"]
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_a_new_row_says_what_it_is(producer):
         "transactional_id": ID,
         "attach_id": producer.front_end.attach_id,
         "timeout_ms": 60_000,
-        "phase": "new",
+        "state": TransactionState.UNINITIALIZED,
         "producer_id": -1,
         "epoch": -1,
         "failed": errors.TRANSACTION_ABORTED,
@@ -141,7 +142,7 @@ def test_records_go_out_with_the_id_the_bit_and_the_epoch_of_the_transaction(pro
     producer.ready(epoch=3)
     slots = [producer.send(b"a"), producer.send(b"b", partition=1)]
     assert sorted(producer.results(2)) == [(slot, 0) for slot in slots]
-    assert producer.state() == ("open", 0, False)
+    assert producer.state() == (TransactionState.IN_TRANSACTION, 0, False)
     assert {name for name, _ in broker.produced} == {ID}
     assert {bits for _, attributes in broker.produced for bits in attributes} == {TRANSACTIONAL}
     assert [part.producers[700].epoch for part in broker.partitions[:2]] == [3, 3]
@@ -176,7 +177,7 @@ def test_sequences_begin_again_with_each_epoch(producer, broker):
         for _ in range(4):
             producer.send(b"v")
         assert all(error == 0 for _, error in producer.results(4))
-        producer.store("committing")
+        producer.store(TransactionState.COMMITTING_TRANSACTION)
     assert broker.partitions[0].producers[700].epoch == 2
     assert len(broker.partitions[0].values) == 12
 
@@ -226,7 +227,7 @@ def test_a_held_transaction_sends_nothing_and_says_when_a_batch_waits(rig, broke
         rig.engine.run(20)
     assert told == [producer.row]
     assert broker.produced == []
-    assert producer.table.read(producer.row)._asdict()["phase"] == "ready"
+    assert producer.table.read(producer.row)._asdict()["state"] == TransactionState.READY
     producer.table.release(producer.row)
     assert sorted(producer.results(2)) == [(slot, 0) for slot in slots]
     assert not producer.table.read(producer.row)._asdict()["held"]
@@ -264,10 +265,10 @@ def test_a_failed_transaction_sends_nothing_more(rig, producer, broker):
     assert got[later] == errors.TRANSACTION_ABORTED
     assert set(got) == {*waiting, later}
     assert not producer.table.is_busy(producer.row)
-    assert producer.state()[:2] == ("open", errors.TRANSACTION_ABORTED)
+    assert producer.state()[:2] == (TransactionState.IN_TRANSACTION, errors.TRANSACTION_ABORTED)
     assert b"later" not in broker.partitions[2].values
     producer.ready(epoch=1)
-    assert producer.state() == ("ready", 0, False)
+    assert producer.state() == (TransactionState.READY, 0, False)
     assert producer.result_of(b"next", 2) == 0
 
 
@@ -287,8 +288,8 @@ def test_a_refused_record_fails_the_transaction(producer, broker, code):
     producer.ready()
     broker.faults.append(Fault(code=code))
     assert producer.result_of(b"bad") == code
-    phase, failed, _ = producer.state()
-    assert (phase, failed) == ("open", code)
+    state, failed, _ = producer.state()
+    assert (state, failed) == (TransactionState.IN_TRANSACTION, code)
     assert producer.result_of(b"after") == errors.TRANSACTION_ABORTED
     assert producer.state()[1] == code, "the first error is kept"
 
@@ -300,7 +301,7 @@ def test_a_batch_that_waits_for_its_retry_ends_with_the_transaction(rig, produce
     run_until(rig.engine, lambda: len(broker.produced) >= 2)
     producer.table.fail(producer.row, errors.TRANSACTION_ABORTED)
     assert producer.results(1) == [(slot, errors.TRANSACTION_ABORTED)]
-    assert producer.state() == ("open", errors.TRANSACTION_ABORTED, True)
+    assert producer.state() == (TransactionState.IN_TRANSACTION, errors.TRANSACTION_ABORTED, True)
     assert not producer.table.is_busy(producer.row)
 
 
@@ -308,14 +309,14 @@ def test_an_expired_batch_fails_the_transaction(rig, broker):
     producer = Producer(rig, broker.topic)
     slow = rig.attach(transactional_id="slow", transaction_timeout_ms=60_000, delivery_timeout_ms=100)
     row = rig.engine.transactions.row_of(slow.attach_id)
-    rig.engine.transactions.store(row, "ready", 900, 0, 1, 0, True)
+    rig.engine.transactions.store(row, TransactionState.READY, 900, 0, 1, 0, True)
     number = topic_number(rig.engine, slow, broker.topic)
     broker.faults.append(Fault(hang="appended"))
     slow.send(0, [(NOW, None, b"v")], topic=number, partition=0)
     assert rig.outcomes(slow, 1)[0][5] == errors.OUTCOME_UNKNOWN
     assert rig.engine.transactions.read(row)._asdict()["failed"] == errors.OUTCOME_UNKNOWN
     assert rig.engine.transactions.is_busy(row)
-    assert producer.state()[0] == "new"
+    assert producer.state()[0] == TransactionState.UNINITIALIZED
 
 
 def test_the_end_of_the_front_end_fails_its_transaction(rig, producer, broker):
@@ -336,9 +337,9 @@ def test_the_end_of_the_front_end_fails_its_transaction(rig, producer, broker):
 def test_the_end_of_a_front_end_in_a_commit_does_not_fail_it(rig, producer):
     producer.ready()
     assert producer.result_of(b"v") == 0
-    producer.store("committing")
+    producer.store(TransactionState.COMMITTING_TRANSACTION)
     rig.engine.detach(producer.front_end.attach_id)
-    assert producer.state()[:2] == ("committing", 0)
+    assert producer.state()[:2] == (TransactionState.COMMITTING_TRANSACTION, 0)
 
 
 def test_a_full_table_refuses_further_producers(rig):
@@ -391,7 +392,7 @@ def test_participants_continue_the_same_sequences(rig, broker):
     rig.engine.detach(first.front_end.attach_id)
     rig.engine.detach(second.front_end.attach_id)
     found = first.table.read(first.row)._asdict()
-    assert (found["phase"], found["failed"], found["participants"]) == ("open", 0, 0)
+    assert (found["state"], found["failed"], found["participants"]) == (TransactionState.IN_TRANSACTION, 0, 0)
     third = Participant(rig, broker.topic, 5)
     assert third.result_of(b"3/0") == 0
     assert len(broker.partitions[0].values) == 11

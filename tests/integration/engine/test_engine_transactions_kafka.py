@@ -15,6 +15,7 @@ from support.transactional_front_end import GROUP, TransactionalFrontEnd
 
 from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
+from cyproducer.transaction_states import TransactionState
 
 INVALID_TXN_STATE, INVALID_TIMEOUT, FENCED = 48, 50, 90
 
@@ -59,7 +60,7 @@ def test_records_and_offsets_are_committed_and_aborted(begin: Callable, cluster:
         for partition in range(2):
             producer.send(b"%d/%d" % (number, partition), partition)
         assert producer.errors() == [0, 0]
-        assert producer.row["phase"] == "open"
+        assert producer.row["state"] == TransactionState.IN_TRANSACTION
         offsets = [(producer.topic, 0, number, -1, "note"), (producer.topic, 1, number + 1, 0, "")]
         assert producer.do("offsets", offsets=offsets, group=group)["ok"]
         answer = producer.abort() if number % 2 else producer.commit()

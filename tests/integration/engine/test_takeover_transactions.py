@@ -18,6 +18,7 @@ from support.engine_host import EngineEndedError, Nursery
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.transaction_states import TransactionState
 
 POINTS = [*sorted(name for name in points() if name.startswith("transaction.")), "attach.transactional-filled"]
 #: These are passed once for each producer, the others again and again.
@@ -41,7 +42,7 @@ class World:
     def _begin(self, index: int) -> int:
         attached = self.rig.attach(transactional_id=f"id-{index}", transaction_timeout_ms=60_000)
         row = self.ask("row_of", self.rig.front_ends[attached].attach_id)
-        self.store(index, "ready", row)
+        self.store(index, TransactionState.READY, row)
         return int(row)
 
     def ask(self, method: str, *arguments):
@@ -52,9 +53,9 @@ class World:
             self.revive()
             return self.rig.engine.transactions(method, *arguments)
 
-    def store(self, index: int, phase: str, row: int | None = None) -> None:
+    def store(self, index: int, state: TransactionState, row: int | None = None) -> None:
         row = self.rows[index] if row is None else row
-        self.ask("store", row, phase, PRODUCER_ID + index, self.epochs[index], 0, 0, True)
+        self.ask("store", row, state, PRODUCER_ID + index, self.epochs[index], 0, 0, True)
 
     def describe(self, index: int) -> dict:
         return dict(self.ask("read", self.rows[index]))
@@ -87,9 +88,9 @@ class World:
 
     def commit(self) -> None:
         for index in range(2):
-            self.store(index, "committing")
+            self.store(index, TransactionState.COMMITTING_TRANSACTION)
             self.epochs[index] += 1
-            self.store(index, "ready")
+            self.store(index, TransactionState.READY)
 
     def abort(self) -> None:
         """Let the transactions fail while batches are on their way, and begin the next ones."""
@@ -99,11 +100,11 @@ class World:
         for index in range(2):
             found = self.describe(index)
             assert found["failed"] == errors.TRANSACTION_ABORTED, "a successor forgets no failure"
-            assert found["phase"] in ("ready", "open")
+            assert found["state"] in (TransactionState.READY, TransactionState.IN_TRANSACTION)
             assert not self.ask("is_busy", self.rows[index])
-            self.store(index, "aborting")
+            self.store(index, TransactionState.ABORTING_TRANSACTION)
             self.epochs[index] += 1
-            self.store(index, "ready")
+            self.store(index, TransactionState.READY)
 
     def transactional_errors(self) -> set[int]:
         return {error for index in (1, 2) for error in self.rig.errors(index)}
@@ -126,7 +127,7 @@ def broker():
 def committed_round(world: World) -> None:
     world.send()
     world.settle()
-    assert {world.describe(index)["phase"] for index in range(2)} == {"open"}
+    assert {world.describe(index)["state"] for index in range(2)} == {TransactionState.IN_TRANSACTION}
     world.commit()
 
 
@@ -217,9 +218,13 @@ def test_a_front_end_that_ended_with_its_sender_is_an_orphan(world: World) -> No
     world.rig.engine.kill()
     world.rig.engine.take_over()
     found = world.describe(1)
-    assert found["orphaned"] and found["phase"] == "open" and found["failed"] == errors.TRANSACTION_ABORTED
+    assert (
+        found["orphaned"]
+        and found["state"] == TransactionState.IN_TRANSACTION
+        and found["failed"] == errors.TRANSACTION_ABORTED
+    )
     assert not world.describe(0)["orphaned"] and world.describe(0)["failed"] == 0
-    world.store(1, "aborting")
+    world.store(1, TransactionState.ABORTING_TRANSACTION)
     assert world.ask("remove", world.rows[1])
     assert world.ask("rows") == [world.rows[0]]
 
@@ -262,7 +267,7 @@ def test_participants_go_on_with_a_successor(broker: ScriptedBroker, crashing_nu
         rig.settle()
         (row,) = rig.engine.transactions("rows")
         found = rig.engine.transactions("read", row)
-        assert (found["phase"], found["failed"], found["participants"]) == ("open", 0, 2)
+        assert (found["state"], found["failed"], found["participants"]) == (TransactionState.IN_TRANSACTION, 0, 2)
         rig.check()
         assert all(error == 0 for index in range(3) if index for error in rig.errors(index))
     finally:

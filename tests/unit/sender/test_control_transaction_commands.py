@@ -10,6 +10,7 @@ from control_rig import Sender
 
 from cyproducer.host import control_messages
 from cyproducer.sender.control import control_server
+from cyproducer.transaction_states import TransactionState
 
 COMMAND: dict[str, Any] = {
     "op": "transaction",
@@ -342,7 +343,8 @@ def test_a_full_table_of_transactions_is_a_refusal(
 
 def test_the_status_has_the_transactions(sender: Sender) -> None:
     shown = {"transactional_id": "orders", "phase": "open", "phase_ms": 20, "participants": None}
-    row = {**shown, "attach_id": 1, "failed": 0}
+    row = {"transactional_id": "orders", "attach_id": 1, "state_ms": 20, "failed": 0, "participants": None}
+    row["state"] = TransactionState.IN_TRANSACTION
     sender.engine.transactions = [
         row,
         {**row, "attach_id": 9, "failed": 90},

@@ -8,6 +8,7 @@ from transaction_rig import Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
+from cyproducer.transaction_states import TransactionState
 
 INVALID_TXN_STATE, FENCED = 48, 90
 
@@ -16,7 +17,8 @@ def share(rig: Rig, **fields: Any) -> Producer:
     """Return the row of the participants in the transaction of "a"."""
     owner = rig.transactions.ids["a"]
     given = {"producer_id": owner.producer_id, "epoch": owner.epoch, "participants": 1, **fields}
-    return rig.producer(given.pop("transactional_id", "a"), shared=True, phase="open", failed=0, v2=rig.v2, **given)
+    given |= {"shared": True, "state": TransactionState.IN_TRANSACTION, "failed": 0, "v2": rig.v2}
+    return rig.producer(given.pop("transactional_id", "a"), **given)
 
 
 def test_partitions_of_participants_are_added_and_their_transaction_is_left_open(
@@ -157,11 +159,11 @@ def test_a_shared_row_is_freed_when_the_epoch_is_over() -> None:
 
 
 @pytest.mark.parametrize("code", [FENCED, INVALID_TXN_STATE, 29])
-def test_an_error_fails_a_shared_row_and_leaves_its_phase(rig_v1: Rig, producer_v1: Producer, code: int) -> None:
+def test_an_error_fails_a_shared_row_and_leaves_its_state(rig_v1: Rig, producer_v1: Producer, code: int) -> None:
     row = share(rig_v1)
     rig_v1.codes(ApiKey.ADD_PARTITIONS_TO_TXN, code)
     row.send()
-    assert (row.row.failed, row.row.phase) == (code, "open")
+    assert (row.row.failed, row.row.state) == (code, TransactionState.IN_TRANSACTION)
 
 
 def test_an_init_does_not_wait_for_participants(rig: Rig, producer: Producer) -> None:
@@ -172,20 +174,20 @@ def test_an_init_does_not_wait_for_participants(rig: Rig, producer: Producer) ->
 def test_sharing_opens_the_transaction_and_tells_what_participants_need(rig: Rig, producer: Producer) -> None:
     known = {"ok": True, "producer_id": 7001, "epoch": 0, "v2": rig.v2}
     assert producer.do("share") == known
-    assert producer.row.phase == "open"
+    assert producer.row.state == TransactionState.IN_TRANSACTION
     assert producer.do("share", number=producer.number) == known
     assert rig.asked() == []
     producer.do("fail")
     answer = producer.do("share")
     assert (answer["ok"], answer["kind"], answer["code"]) == (False, "abortable", TRANSACTION_ABORTED)
     producer.do("abort")
-    assert producer.row.phase == "ready"
+    assert producer.row.state == TransactionState.READY
 
 
 def test_before_init_nothing_can_be_shared(rig: Rig) -> None:
     producer = rig.producer()
     assert producer.do("share")["kind"] == "abortable"
-    assert producer.row.phase == "new"
+    assert producer.row.state == TransactionState.UNINITIALIZED
 
 
 @pytest.mark.parametrize("end", ["commit", "abort", "end"])

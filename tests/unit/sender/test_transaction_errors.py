@@ -5,9 +5,11 @@ from transaction_rig import GROUP, RETRY_BACKOFF_MS, Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
+from cyproducer.transaction_states import TransactionState
 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 INVALID_EPOCH, INVALID_TXN_STATE, INVALID_MAPPING, CONCURRENT, ID_DENIED, FENCED = 47, 48, 49, 51, 53, 90
+STATES = {"fatal": TransactionState.FATAL_ERROR, "init": TransactionState.UNINITIALIZED}
 
 
 # ---------------------------------------------------------------------------- errors of requests
@@ -46,7 +48,7 @@ def test_an_error_of_a_request_fails_the_transaction(rig: Rig, do: str, api: Api
     answer = producer.offsets() if do.startswith("offsets") else producer.do(do)
     told = FENCED if code == INVALID_EPOCH else code
     assert (answer["kind"], answer["code"]) == (kind, told)
-    assert producer.row.phase == ("fatal" if kind == "fatal" else "new" if do == "init" else "open")
+    assert producer.row.state == STATES.get(kind, STATES.get(do, TransactionState.IN_TRANSACTION))
     if do == "init":
         assert producer.do("init")["ok"] is (kind == "abortable")
         return

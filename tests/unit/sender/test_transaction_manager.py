@@ -6,6 +6,7 @@ from transaction_rig import GROUP, RETRY_BACKOFF_MS, Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
+from cyproducer.transaction_states import TransactionState
 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 INVALID_EPOCH, INVALID_TXN_STATE, INVALID_MAPPING, CONCURRENT, ID_DENIED, FENCED = 47, 48, 49, 51, 53, 90
@@ -18,7 +19,7 @@ def test_init_gets_a_producer_id_and_an_epoch(rig: Rig) -> None:
     producer = rig.producer("orders", timeout_ms=12_345)
     assert producer.do("init") == {"ok": True, "producer_id": 7001, "epoch": 0}
     row = producer.row
-    assert (row.phase, row.producer_id, row.epoch, row.failed, row.v2) == ("ready", 7001, 0, 0, rig.v2)
+    assert (row.state, row.producer_id, row.epoch, row.failed, row.v2) == (TransactionState.READY, 7001, 0, 0, rig.v2)
     (api, _, node, body) = rig.brokers.sent[-1]
     assert (api, node) == (INIT_PRODUCER_ID, 2)
     assert body["transactional_id"] == "orders" and body["transaction_timeout_ms"] == 12_345
@@ -28,23 +29,26 @@ def test_init_gets_a_producer_id_and_an_epoch(rig: Rig) -> None:
 def test_transactions_are_committed_one_after_the_other(rig: Rig, producer: Producer) -> None:
     for count in range(1, 4):
         producer.send()
-        assert producer.row.phase == "open"
+        assert producer.row.state == TransactionState.IN_TRANSACTION
         assert producer.do("commit") == {"ok": True, "producer_id": 7001, "epoch": count if rig.v2 else 0}
-        assert (producer.row.phase, producer.ends) == ("ready", ["commit"] * count)
+        assert (producer.row.state, producer.ends) == (TransactionState.READY, ["commit"] * count)
         first = [ApiKey.DESCRIBE_TRANSACTIONS] * (count > 1) if rig.v2 else [ADD_PARTITIONS_TO_TXN]
         assert rig.asked() == [*first, END_TXN]
 
 
-def test_the_phase_is_stored_before_the_request_that_ends_a_transaction(rig: Rig, producer: Producer) -> None:
-    for do, phase in (("commit", "committing"), ("abort", "aborting")):
+def test_the_state_is_stored_before_the_request_that_ends_a_transaction(rig: Rig, producer: Producer) -> None:
+    for do, state in (
+        ("commit", TransactionState.COMMITTING_TRANSACTION),
+        ("abort", TransactionState.ABORTING_TRANSACTION),
+    ):
         producer.send()
         producer.rig.table.stored.clear()
         seen = []
-        rig.brokers.on_request = lambda seen=seen: seen.append(producer.row.phase)
+        rig.brokers.on_request = lambda seen=seen: seen.append(producer.row.state)
         producer.do(do)
         rig.brokers.on_request = lambda: None
-        assert set(seen) == {phase}
-        assert [phase for _, phase in rig.table.stored] == [phase, "ready"]
+        assert set(seen) == {state}
+        assert [state for _, state in rig.table.stored] == [state, TransactionState.READY]
 
 
 def test_a_transaction_without_records_ends_without_a_request(rig: Rig, producer: Producer) -> None:
@@ -54,7 +58,7 @@ def test_a_transaction_without_records_ends_without_a_request(rig: Rig, producer
     producer.do("fail")
     assert producer.do("abort")["ok"]
     assert rig.asked() == []
-    assert (producer.row.phase, producer.row.failed) == ("ready", 0)
+    assert (producer.row.state, producer.row.failed) == (TransactionState.READY, 0)
 
 
 def test_an_abort_ends_the_failed_state(rig: Rig, producer: Producer) -> None:
@@ -62,7 +66,7 @@ def test_an_abort_ends_the_failed_state(rig: Rig, producer: Producer) -> None:
     assert producer.do("fail")["ok"]
     assert producer.row.failed == TRANSACTION_ABORTED
     assert producer.do("abort") == {"ok": True, "producer_id": 7001, "epoch": 1 if rig.v2 else 0}
-    assert (producer.row.phase, producer.row.failed, producer.ends) == ("ready", 0, ["abort"])
+    assert (producer.row.state, producer.row.failed, producer.ends) == (TransactionState.READY, 0, ["abort"])
 
 
 def test_a_failed_transaction_is_not_committed(rig: Rig, producer: Producer) -> None:
@@ -71,7 +75,7 @@ def test_a_failed_transaction_is_not_committed(rig: Rig, producer: Producer) -> 
     answer = producer.do("commit")
     assert (answer["ok"], answer["kind"], answer["code"]) == (False, "abortable", 87)
     assert answer["message"] == "the broker's validation refused the record"
-    assert (producer.row.phase, producer.row.failed) == ("open", 87)
+    assert (producer.row.state, producer.row.failed) == (TransactionState.IN_TRANSACTION, 87)
     assert producer.offsets()["code"] == 87
     assert END_TXN not in rig.asked()
     assert producer.do("abort")["ok"]
@@ -81,7 +85,7 @@ def test_a_record_that_is_fenced_ends_the_producer(rig: Rig, producer: Producer)
     producer.send()
     producer.row.failed = FENCED
     assert producer.do("abort")["kind"] == "fatal"
-    assert producer.row.phase == "fatal"
+    assert producer.row.state == TransactionState.FATAL_ERROR
     for do in ("commit", "abort", "init", "fail"):
         answer = producer.do(do)
         assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
@@ -166,7 +170,7 @@ def test_an_init_over_an_open_transaction_aborts_it(rig: Rig, producer: Producer
     producer.send()
     assert producer.do("init") == {"ok": True, "producer_id": 7001, "epoch": 2}
     assert producer.ends == ["fence"]
-    assert producer.row.phase == "ready"
+    assert producer.row.state == TransactionState.READY
 
 
 def test_the_newer_producer_fences_the_older_one(rig: Rig, producer: Producer) -> None:
@@ -174,7 +178,7 @@ def test_the_newer_producer_fences_the_older_one(rig: Rig, producer: Producer) -
     newer = rig.producer()
     assert newer.do("init")["epoch"] == 2
     answer = producer.do("commit")
-    assert (answer["kind"], answer["code"], producer.row.phase) == ("fatal", FENCED, "fatal")
+    assert (answer["kind"], answer["code"], producer.row.state) == ("fatal", FENCED, TransactionState.FATAL_ERROR)
     assert newer.do("commit")["ok"]
 
 
@@ -200,14 +204,16 @@ def test_partitions_that_come_together_are_added_together(rig_v1: Rig, producer_
     (api, version, _, body) = rig_v1.brokers.sent[-1]
     assert (api, version) == (ADD_PARTITIONS_TO_TXN, 3)
     assert body["topics"] == [{"name": "t", "partitions": [0, 1]}, {"name": "u", "partitions": [3]}]
-    assert producer_v1.row.phase == "open"
+    assert producer_v1.row.state == TransactionState.IN_TRANSACTION
 
 
-def test_the_phase_is_open_before_the_first_partition_is_added(rig_v1: Rig, producer_v1: Producer) -> None:
+def test_it_is_stored_that_a_transaction_is_open_before_the_first_partition_is_added(
+    rig_v1: Rig, producer_v1: Producer
+) -> None:
     seen = []
-    rig_v1.brokers.on_request = lambda: seen.append(producer_v1.row.phase)
+    rig_v1.brokers.on_request = lambda: seen.append(producer_v1.row.state)
     producer_v1.send()
-    assert set(seen) == {"open"}
+    assert set(seen) == {TransactionState.IN_TRANSACTION}
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -285,7 +291,7 @@ def test_a_commit_adds_what_still_waits(rig_v1: Rig, producer_v1: Producer) -> N
 
 def test_offsets_are_committed_with_the_transaction(rig: Rig, producer: Producer) -> None:
     assert producer.offsets()["ok"]
-    assert producer.row.phase == "open"
+    assert producer.row.state == TransactionState.IN_TRANSACTION
     requests = [TXN_OFFSET_COMMIT] if rig.v2 else [ADD_OFFSETS_TO_TXN, TXN_OFFSET_COMMIT]
     (_, version, node, body) = rig.brokers.sent[-1]
     assert rig.asked() == requests
@@ -357,7 +363,7 @@ def test_records_that_were_dropped_need_an_epoch(rig: Rig, producer: Producer) -
 def test_an_abort_of_nothing_that_needs_an_epoch(rig: Rig, producer: Producer) -> None:
     producer.row.failed, producer.row.needs_epoch = 7, True
     assert producer.do("abort")["epoch"] == 1
-    assert producer.row.phase == "ready"
+    assert producer.row.state == TransactionState.READY
 
 
 @pytest.mark.parametrize("do", ["commit", "abort"])
@@ -379,7 +385,7 @@ def test_a_commit_is_done_although_no_epoch_follows(rig_v1: Rig, producer_v1: Pr
     rig_v1.v2 = True
     rig_v1.codes(ApiKey.INIT_PRODUCER_ID, FENCED)
     assert producer_v1.do("commit")["ok"]
-    assert (producer_v1.ends, producer_v1.row.phase) == (["commit"], "fatal")
+    assert (producer_v1.ends, producer_v1.row.state) == (["commit"], TransactionState.FATAL_ERROR)
     answer = producer_v1.do("abort")
     assert (answer["kind"], answer["code"]) == ("fatal", FENCED)
 
@@ -455,7 +461,13 @@ def test_the_rows_are_described(rig: Rig, producer: Producer) -> None:
     rig.manager.describe()
     rig.now_ms += 30
     first, second = rig.manager.describe()
-    shown = {"transactional_id": "a", "attach_id": 1, "phase": "open", "phase_ms": 30, "failed": 7}
+    shown = {
+        "transactional_id": "a",
+        "attach_id": 1,
+        "state": TransactionState.IN_TRANSACTION,
+        "state_ms": 30,
+        "failed": 7,
+    }
     assert first == {**shown, "participants": None}
-    assert (second["transactional_id"], second["phase"], second["failed"]) == ("b", "new", 0)
+    assert (second["transactional_id"], second["state"], second["failed"]) == ("b", TransactionState.UNINITIALIZED, 0)
     assert rig.manager.active() == {1: True, 2: False}

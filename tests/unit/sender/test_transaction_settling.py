@@ -5,6 +5,7 @@ from kfake.codes import END_TXN, INIT_PRODUCER_ID
 from transaction_rig import Producer, Rig
 
 from cyproducer.protocol.versions import ApiKey
+from cyproducer.transaction_states import TransactionState
 
 DESCRIBE = ApiKey.DESCRIBE_TRANSACTIONS
 
@@ -38,7 +39,7 @@ def test_records_wait_until_the_former_transaction_is_complete(rig: Rig, produce
     producer.send()
     assert rig.asked() == [DESCRIBE] * 6
     assert rig.now_ms - before_ms == 0 + 0 + 1 + 2 + 4
-    assert (producer.row.phase, producer.row.held) == ("open", False)
+    assert (producer.row.state, producer.row.held) == (TransactionState.IN_TRANSACTION, False)
     assert producer.do("commit")["ok"]
     assert producer.ends == ["commit"] * 2
 
@@ -91,7 +92,7 @@ def test_a_coordinator_without_an_answer_does_not_hold_up_records(rig: Rig, prod
     before_ms = rig.now_ms
     producer.send()
     assert rig.now_ms - before_ms == 100
-    assert producer.row.phase == "open"
+    assert producer.row.state == TransactionState.IN_TRANSACTION
 
 
 @pytest.mark.parametrize("how", ["an error", "too old", "unreadable", "closed"])
@@ -118,7 +119,7 @@ def test_an_error_does_not_hold_up_records(rig: Rig, producer: Producer, how: st
         row.busy = False
     producer.send()
     assert rig.now_ms - before_ms <= 10
-    assert producer.row.phase == "open"
+    assert producer.row.state == TransactionState.IN_TRANSACTION
 
 
 def test_a_process_that_ends_meanwhile_is_ended(rig: Rig, producer: Producer) -> None:

@@ -9,6 +9,7 @@ from transaction_rig import GROUP, NODES, Producer, Rig, SenderEndedError
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
+from cyproducer.transaction_states import TransactionState
 
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, INVALID_TXN_STATE, FENCED = 14, 15, 48, 90
 STEPS_MAX = 60
@@ -39,7 +40,7 @@ def test_a_late_request_of_a_killed_sender_begins_no_transaction_after_the_end(
     """It was left in a socket, and arrives after the front-end has ended and its transaction, too."""
     if began:
         producer.send()
-    producer.row.phase = "open"
+    producer.row.state = TransactionState.IN_TRANSACTION
     known = {"transactional_id": "a", "producer_id": producer.known[0], "producer_epoch": producer.known[1]}
     producer.end()
     rig.run(1)
@@ -59,9 +60,13 @@ def test_a_newer_producer_may_have_fenced_the_ended_one_already(rig: Rig, produc
     assert not rig.brokers.users
 
 
-@pytest.mark.parametrize("phase", ["new", "ready", "fatal"])
-def test_a_row_without_a_transaction_is_freed_without_a_request(rig: Rig, producer: Producer, phase: str) -> None:
-    producer.row.phase = phase
+@pytest.mark.parametrize(
+    "state", [TransactionState.UNINITIALIZED, TransactionState.READY, TransactionState.FATAL_ERROR]
+)
+def test_a_row_without_a_transaction_is_freed_without_a_request(
+    rig: Rig, producer: Producer, state: TransactionState
+) -> None:
+    producer.row.state = state
     producer.row.in_use = True
     producer.end()
     rig.run(1)
@@ -218,7 +223,7 @@ def test_another_sender_takes_the_end_of_a_transaction_up(rig: Rig, producer: Pr
     answer = again.do(do)
     assert answer["ok"] and rig.transactions.ids["a"].ends == [do]
     assert answer["epoch"] > known[1]  # this sender does not know the sequences
-    assert (again.row.phase, again.row.failed, again.row.v2) == ("ready", 0, rig.v2)
+    assert (again.row.state, again.row.failed, again.row.v2) == (TransactionState.READY, 0, rig.v2)
     again.send()
     assert again.do("commit")["ok"]
 
@@ -238,7 +243,8 @@ def test_a_successor_has_raised_the_epoch_before_another_sender(rig: Rig, produc
     """Without KIP-890, nobody can tell then what has become of the transaction: its process is told so."""
     producer.send()
     known = producer.known
-    producer.row.phase = "committing" if do == "commit" else "aborting"
+    states = {"commit": TransactionState.COMMITTING_TRANSACTION, "abort": TransactionState.ABORTING_TRANSACTION}
+    producer.row.state = states[do]
     rig.successor()
     rig.run(30)
     assert producer.ends == [do]
@@ -346,7 +352,7 @@ def test_a_successor_finishes_what_ends_a_transaction(
     for rig, producer in at_each_step(lambda: Rig(v2=v2), prepare, do):
         if waits:
             rig.run(30)
-            assert producer.row.phase in ("ready", "open")
+            assert producer.row.state in (TransactionState.READY, TransactionState.IN_TRANSACTION)
         answer = producer.do(do, number=producer.number)
         assert answer["ok"], (answer, rig.table.stored)
         assert producer.ends == [do]
@@ -423,11 +429,11 @@ def test_an_old_broker_cannot_tell_whether_the_predecessor_has_raised_the_epoch(
     producer.do("init")
     producer.send()
     rig.transactions.ids["a"].epoch += 1  # another producer, or the predecessor
-    producer.row.phase = "aborting"
+    producer.row.state = TransactionState.ABORTING_TRANSACTION
     rig.successor()
     rig.brokers.versions[ApiKey.INIT_PRODUCER_ID] = 1
     rig.run(5)
-    assert (producer.row.phase, producer.row.failed) == ("fatal", FENCED)
+    assert (producer.row.state, producer.row.failed) == (TransactionState.FATAL_ERROR, FENCED)
     assert INIT_PRODUCER_ID not in rig.asked()
 
 

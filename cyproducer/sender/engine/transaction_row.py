@@ -1,24 +1,14 @@
-"""Describes the state of a transactional producer as the table of transactions has it."""
+"""Describes a row of the table of transactional producers."""
 
-from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Phase", "TransactionState"]
+from cyproducer.transaction_states import TransactionState
+
+__all__ = ["TransactionRow"]
 
 
-class Phase(StrEnum):
-    """Where a transaction is. The order is that of cyp_transaction_phase in shm/transaction.h."""
-
-    NEW = "new"
-    READY = "ready"
-    OPEN = "open"
-    COMMITTING = "committing"
-    ABORTING = "aborting"
-    FATAL = "fatal"
-
-
-class TransactionState(NamedTuple):
-    """A row of the table.
+class TransactionRow(NamedTuple):
+    """A row as it was when it was read.
 
     failed            code of the first error of a record; 0: none. The transaction can only be aborted
     needs_epoch       batches with a sequence were dropped
@@ -33,7 +23,7 @@ class TransactionState(NamedTuple):
     transactional_id: str
     attach_id: int
     timeout_ms: int
-    phase: Phase
+    state: TransactionState
     producer_id: int
     epoch: int
     failed: int
