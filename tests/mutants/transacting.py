@@ -39,39 +39,37 @@ TRANSACTING = (
     Mutant(
         "commit-stored-first",
         "a commit is sent before it is stored for a successor",
-        "            self._store(row, state=TransactionState.COMMITTING_TRANSACTION)\n            await",
-        "            await",
+        "        producer.store(COMMITTING_TRANSACTION)",
+        "        pass",
         "P2",
         (
-            "unit/sender/test_transaction_manager.py"
+            "unit/sender/test_sender_transactions.py"
             "::test_the_state_is_stored_before_the_request_that_ends_a_transaction",
         ),
     ),
     Mutant(
         "commit-of-a-failed-batch",
         "a batch that fails while a commit waits for it does not stop the commit",
-        "        await self._until_idle(row)\n        self._refuse_if_failed(row)\n",
-        "        await self._until_idle(row)\n",
+        "        await self._until_idle(producer)\n        producer.refuse_if_failed()\n",
+        "        await self._until_idle(producer)\n",
         "P5",
-        ("unit/sender/test_transaction_manager.py::test_a_commit_fails_if_a_batch_fails_while_it_waits",),
+        ("unit/sender/test_sender_transactions.py::test_a_commit_fails_if_a_batch_fails_while_it_waits",),
     ),
     Mutant(
         "open-before-added",
         "a partition is added to a transaction that is not stored as open",
-        "                self._store(row, state=TransactionState.IN_TRANSACTION)\n            body",
-        "                pass\n            body",
+        "producer.store(IN_TRANSACTION)  # before the first byte of AddPartitionsToTxn",
+        "pass",
         "P2",
         (
-            "unit/sender/test_transaction_manager.py::test_it_is_stored_that_a_transaction_is_open_before_the_first_partition_is_added",
+            "unit/sender/test_sender_transactions.py::test_it_is_stored_that_a_transaction_is_open_before_the_first_partition_is_added",
         ),
     ),
     Mutant(
         "commit-by-another-sender",
         "another sender continues a commit in the present epoch, whose sequences it does not know",
-        "            await self._take_up(row, known, TransactionState.COMMITTING_TRANSACTION)\n"
-        "            await self._end_txn(row, number, committed=True, raises_epoch=True)",
-        "            await self._take_up(row, known, TransactionState.COMMITTING_TRANSACTION)\n"
-        "            await self._end_txn(row, number, committed=True)",
+        "self._end_transaction(producer, command, commits=True, raises_epoch=True)",
+        "self._end_transaction(producer, command, commits=True)",
         "P2",
         ("unit/sender/test_transaction_takeover.py::test_another_sender_takes_the_end_of_a_transaction_up",),
     ),
@@ -81,6 +79,6 @@ TRANSACTING = (
         "                left.pop(key, None)\n",
         "                pass\n",
         "P5",
-        ("unit/sender/test_transaction_manager.py::test_only_offsets_with_an_error_are_sent_again",),
+        ("unit/sender/test_sender_transactions.py::test_only_offsets_with_an_error_are_sent_again",),
     ),
 )

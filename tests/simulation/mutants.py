@@ -98,14 +98,14 @@ MUTANTS = (
     ),
     Mutant(
         "a successor takes a commit that was begun for done",
-        "await self._end_txn(row, None, committed=committed, raises_epoch=True, is_resumed=True)",
-        "self._done(row, None, self._state(row).producer_id, self._state(row).epoch)",
+        "await self._end_transaction(producer, None, commits=commits, raises_epoch=True, is_resumed=True)",
+        "producer.store(READY)",
         transactions=True,
     ),
     Mutant(
         "what a front-end has left open is committed",
-        "committed = state == TransactionState.COMMITTING_TRANSACTION",
-        "committed = state != TransactionState.ABORTING_TRANSACTION",
+        "commits = state is COMMITTING_TRANSACTION",
+        "commits = state is not ABORTING_TRANSACTION",
         transactions=True,
     ),
 )

@@ -1,4 +1,4 @@
-"""Runs a TransactionManager on scripted coordinators, with a clock that moves only when nothing else is due."""
+"""Runs Transactions on scripted coordinators, with a clock that moves only when nothing else is due."""
 
 import logging
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from kfake.coordinator import Transactions
+from kfake.coordinator import Transactions as CoordinatorTransactions
 from kfake.scripted_coordinators import ScriptedCoordinators
 from support.transaction_table import TRANSACTION_ABORTED, StandInRow, StandInTable
 
@@ -18,8 +18,7 @@ from cyproducer.sender.cluster.calls import Calls
 from cyproducer.sender.cluster.connection import NoAnswerError
 from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
 from cyproducer.sender.cluster.report import Report
-from cyproducer.sender.cluster.transaction_manager import TransactionManager
-from cyproducer.sender.cluster.transaction_rows import Command
+from cyproducer.sender.cluster.transactions import TransactionCommand, Transactions
 from cyproducer.sender.system.tasks import Reply, Signal, Tasks
 from cyproducer.transaction_states import TransactionState
 
@@ -141,7 +140,7 @@ class Rig:
     """A sender's part for transactions. `producer()` attaches a front-end, `successor()` replaces a killed sender."""
 
     def __init__(self, *, v2: bool = True, completing: int = 0) -> None:
-        self.transactions = Transactions()
+        self.transactions = CoordinatorTransactions()
         self.transactions.completing = completing
         self.coordinators = ScriptedCoordinators(node=2, version=2 if v2 else None, transactions=self.transactions)
         self.coordinators.group_node = 3
@@ -156,12 +155,11 @@ class Rig:
         backoff = ExponentialBackoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MS)
         report = Report(brokers.metadata)  # type: ignore[arg-type]
         calls = Calls(brokers, brokers.metadata, self.tasks, report, CALL_MS, backoff)  # type: ignore[arg-type]
-        self.manager = TransactionManager(
+        self.manager = Transactions(
             self.table,  # type: ignore[arg-type]
             calls,
-            brokers,  # type: ignore[arg-type]
-            brokers.features,
             self.tasks,
+            brokers.features,
             backoff,
             self.log,
         )
@@ -267,7 +265,7 @@ class Producer:
     def ask(self, do: str, number: int | None = None, offsets: Any = (), group: Any = None) -> list[dict[str, Any]]:
         """Send a command with the next number. Return the list that gets its answer."""
         self.number = self.number + 1 if number is None else number
-        command = Command(self.number, do, *self.known, group or {}, list(offsets))
+        command = TransactionCommand(self.number, do, *self.known, group or {}, list(offsets))
         answers: list[dict[str, Any]] = []
         self.rig.manager.command(self.attach_id, command, answers.append)
         return answers

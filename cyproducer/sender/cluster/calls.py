@@ -3,7 +3,7 @@
 Every call may be repeated: a call whose connection ends can have reached the broker.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from cyproducer.error_table import describe, error_of
@@ -15,7 +15,7 @@ from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
 from cyproducer.sender.cluster.connection import Connection, InvalidRequestError, NoAnswerError
 from cyproducer.sender.cluster.connections import Connections
 from cyproducer.sender.cluster.report import Report
-from cyproducer.sender.system.tasks import Tasks, TimeLimitError, sleep
+from cyproducer.sender.system.tasks import Task, Tasks, TimeLimitError, sleep
 
 __all__ = [
     "GROUP",
@@ -109,6 +109,19 @@ class Calls:
         self._backoff = backoff
         self._is_patient = is_patient
         self.last_error = ""
+
+    def start(self, work: Coroutine[Any, Any, None], limit_ms: int | None = None) -> Task:
+        """Begin to run a coroutine that makes calls. While it runs, the brokers of the cluster are kept up to date."""
+        self._connections.users += 1
+        return self._tasks.start(self._run(work), limit_ms)
+
+    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception:
+            self._connections.users -= 1
+            raise
+        self._connections.users -= 1
 
     async def ask(
         self, broker_id: int | None, api: ApiKey, body: Body, *, last: int = NEVER, limit_ms: int | None = None

@@ -23,8 +23,7 @@ from cyproducer.sender.cluster.queries import Queries
 from cyproducer.sender.cluster.report import Report
 from cyproducer.sender.cluster.resolver import Resolver, host_port
 from cyproducer.sender.cluster.telemetry import Telemetry
-from cyproducer.sender.cluster.transaction_manager import TransactionManager
-from cyproducer.sender.cluster.transaction_rows import Command
+from cyproducer.sender.cluster.transactions import TransactionCommand, Transactions
 from cyproducer.sender.engine.events import EventHandlers, Resync, TransactionChanged, Violated, Violation
 from cyproducer.sender.engine.native import FrontEnds, Loop, Nodes, TransactionTable
 from cyproducer.sender.engine.predecessor import PredecessorState
@@ -122,9 +121,7 @@ class Engine:
         steady = ExponentialBackoff(pause_ms, pause_ms)
         call_ms = max(int(sender_settings["request_timeout_ms"]), CALL_MIN_MS)
         calls = Calls(self._connections, self._cluster, self._tasks, self._report, call_ms, steady)
-        self._transactions = TransactionManager(
-            self.transactions, calls, self._connections, features, self._tasks, steady, log
-        )
+        self._transactions = Transactions(self.transactions, calls, self._tasks, features, steady, log)
         self._loop.watch(self._resolver.fd)
         if self._setup.fd >= 0:
             self._loop.watch(self._setup.fd)
@@ -323,20 +320,20 @@ class Engine:
     def command_transaction(
         self, attach_id: int, fields: dict[str, Any], answer: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Do a command of a transactional producer; `answer` gets its result: see TransactionManager.command.
+        """Do a command of a transactional producer; `answer` gets its result: see Transactions.command.
 
-        `fields`: those of a Command.
+        `fields`: those of a TransactionCommand.
         """
         self._tasks.now_ms = _now_ms()
-        self._transactions.command(attach_id, Command(**fields), answer)
+        self._transactions.command(attach_id, TransactionCommand(**fields), answer)
 
     def describe_transactions(self) -> list[dict[str, Any]]:
-        """Return a row for each transactional producer, for the status: see TransactionManager.describe."""
+        """Return a row for each transactional producer, for the status: see Transactions.describe."""
         self._tasks.now_ms = _now_ms()
         return self._transactions.describe()
 
     def transactional_front_ends(self) -> dict[int, bool]:
-        """Return by attach id whether a transaction is open, or is being ended: see TransactionManager.active."""
+        """Return by attach id whether a transaction is open, or is being ended: see Transactions.active."""
         return self._transactions.active()
 
     # ------------------------------------------------------------ observing

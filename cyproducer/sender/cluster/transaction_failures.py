@@ -78,7 +78,7 @@ class Failure(Exception):
 
 
 class StoppedError(Exception):
-    """What is being done for a row is not needed any more, since its front-end has ended."""
+    """What is being done for a producer is not needed any more: its front-end has ended, or others have come."""
 
 
 def meaning_of(code: int) -> str:

@@ -83,7 +83,7 @@ def _may_command(peer: Peer, front_end: Peer, key: Any) -> bool:
 
 
 def parse_command(message: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return (attach id, fields of a Command of sender/cluster/transaction_rows.py), all of them checked.
+    """Return (attach id, fields of a TransactionCommand of sender/cluster/transactions.py), all of them checked.
 
     Raise _InvalidError with the name of the first invalid field.
     """
