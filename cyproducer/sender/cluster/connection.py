@@ -45,6 +45,7 @@ __all__ = [
     "NoAnswerError",
     "Setup",
     "State",
+    "UnusableAnswerError",
     "connecting_socket",
     "import_security",
 ]
@@ -118,6 +119,10 @@ class NoAnswerError(Exception):
     def __init__(self, text: str, *, closed_here: bool = False) -> None:
         super().__init__(text)
         self.closed_here = closed_here
+
+
+class UnusableAnswerError(NoAnswerError):
+    """The connection was closed because the response could not be read, or handled."""
 
 
 class InvalidRequestError(Exception):
@@ -724,6 +729,20 @@ class Connection:
         self._was_answered = True
         self._apply_throttle(api, used, answer)
         return answer
+
+    async def ask_or_close(
+        self, api: ApiKey, body: dict[str, Any], *, version: int | None = None, exact: bool = True
+    ) -> dict[str, Any]:
+        """Do as ask(), but close the connection and raise UnusableAnswerError if the response cannot be read.
+
+        So a defect of the broker, or of this client, leads to another attempt at another connection.
+        """
+        try:
+            return await self.ask(api, body, version=version, exact=exact)
+        except NoAnswerError:
+            raise
+        except Exception as error:
+            raise UnusableAnswerError(self.close_for(error), closed_here=True) from None
 
     def _left_ms(self, until_ms: int | None) -> int | None:
         return None if until_ms is None else max(until_ms - self._tasks.now_ms, 0)

@@ -13,12 +13,12 @@ A load balancer or a firewall may have forgotten an idle connection, and drops w
 nothing has been acknowledged since then. See docs/decisions/dropped-connections.md.
 """
 
+import contextlib
 import math
 import random
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.cluster.broker import PAUSE_MIN_MS, Backoffs, Broker
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
@@ -376,8 +376,9 @@ class Connections:
     async def _ask_about_silent(self, connection: Connection) -> None:
         """Close the connections to silent brokers that are not in the cluster any more."""
         # An empty list of topics: the answer has the brokers only, and no topic is created.
-        answer = await _asked(connection, ApiKey.METADATA, {"topics": []})
-        if answer is None:
+        try:
+            answer = await connection.ask_or_close(ApiKey.METADATA, {"topics": []}, exact=False)
+        except NoAnswerError:
             return
         present = {broker["node_id"] for broker in answer["brokers"]}
         if answer["error_code"] or not present:
@@ -408,7 +409,8 @@ class Connections:
             slow.open(now_ms)
 
     async def _ask_slow(self, slow: Connection) -> None:
-        if await _asked(slow, ApiKey.API_VERSIONS, {}, version=0) is not None:
+        with contextlib.suppress(NoAnswerError):
+            await slow.ask_or_close(ApiKey.API_VERSIONS, {}, version=0)
             self._nodes.note_answered(slow.node)
 
     def _drop_slow(self, first: Connection) -> None:
@@ -419,16 +421,3 @@ class Connections:
 
 def _least(connections: list[Connection]) -> Connection | None:
     return min(connections, key=lambda each: each.in_flight) if connections else None
-
-
-async def _asked(
-    connection: Connection, api: ApiKey, body: dict[str, Any], version: int | None = None
-) -> dict[str, Any] | None:
-    """Return the body of a response; None if the connection ends before, or is closed for what it contains."""
-    try:
-        return await connection.ask(api, body, version=version, exact=api != ApiKey.METADATA)
-    except NoAnswerError:
-        return None
-    except ProtocolError as error:
-        connection.close_for(error)
-        return None

@@ -181,16 +181,11 @@ class Metadata:
         return NOTHING_DUE_MS
 
     async def _ask(self, connection: Connection, version: int, body: dict[str, Any]) -> None:
-        name = connection.broker.name
         try:
             # librdkafka's mock cluster adds a byte after the body; the Java client ignores such bytes, too.
-            answer = await connection.ask(ApiKey.METADATA, body, version=version, exact=False)
+            answer = await connection.ask_or_close(ApiKey.METADATA, body, version=version, exact=False)
         except NoAnswerError as error:
-            self._cluster.on_failure(self._tasks.now_ms, f"broker {name}: {error}")
-            return
-        except Exception as error:
-            text = connection.close_for(error)
-            self._cluster.on_failure(self._tasks.now_ms, f"broker {name}: {text}")
+            self._cluster.on_failure(self._tasks.now_ms, f"broker {connection.broker.name}: {error}")
             return
         try:
             self._on_response(connection, version, answer)

@@ -10,7 +10,7 @@ from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.versions import UNSUPPORTED_VERSION, ApiKey
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.broker import SAME_ERROR_LOGGED_EVERY_S
-from cyproducer.sender.cluster.connection import NoAnswerError
+from cyproducer.sender.cluster.connection import NoAnswerError, UnusableAnswerError
 from cyproducer.sender.cluster.connections import Connections
 from cyproducer.sender.cluster.report import Report
 from cyproducer.sender.engine.events import EventHandlers, ProducerIdWanted, ProducerStateDenied, ProducerStateLost
@@ -80,12 +80,11 @@ class ProducerIds:
             await connections.changed.wait(connections.connect_any())
             return False
         try:
-            body = await connection.ask(ApiKey.INIT_PRODUCER_ID, BODY)
-        except NoAnswerError:
-            return False
-        except Exception as error:  # a defect here must not leave the batches without a producer id
-            connection.close_for(error)
+            body = await connection.ask_or_close(ApiKey.INIT_PRODUCER_ID, BODY)
+        except UnusableAnswerError:  # a defect must not leave the batches without a producer id
             await sleep(self._backoff.base_ms)
+            return False
+        except NoAnswerError:
             return False
         code = body["error_code"]
         if code and error_of(code).retriable:
