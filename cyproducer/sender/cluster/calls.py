@@ -3,7 +3,8 @@
 Every call may be repeated: a call whose connection ends can have reached the broker.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+import copy
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from cyproducer.error_table import describe, error_of
@@ -109,6 +110,21 @@ class Calls:
         self._backoff = backoff
         self._is_patient = is_patient
         self.last_error = ""
+
+    def for_task(self) -> "Calls":
+        """Return such calls for one task: `last_error` is that of its own calls."""
+        own = copy.copy(self)
+        own.last_error = ""
+        return own
+
+    @property
+    def brokers(self) -> Mapping[int, tuple[str, int, str | None]]:
+        """The (host, port, rack) of the brokers of the cluster, by their ids."""
+        return self._cluster.brokers
+
+    async def pause(self, attempts: int) -> None:
+        """Wait before another attempt, after so many others."""
+        await sleep(self._backoff.delay_ms(attempts))
 
     def start(self, work: Coroutine[Any, Any, None], limit_ms: int | None = None) -> Task:
         """Begin to run a coroutine that makes calls. While it runs, the brokers of the cluster are kept up to date."""
@@ -239,7 +255,7 @@ class Calls:
             if not error_of(code).retriable:
                 raise BrokerError(code)
             check()
-            await sleep(self._backoff.delay_ms(attempts))
+            await self.pause(attempts)
             attempts += 1
 
     async def find_coordinator(self, key_type: int, key: str, check: Callable[[], None] = nothing) -> int:
@@ -295,5 +311,5 @@ class Calls:
                     return answer, broker_id
                 if not error_of(code).retriable:
                     raise BrokerError(code, text_of(code))
-            await sleep(self._backoff.delay_ms(attempts))
+            await self.pause(attempts)
             attempts += 1

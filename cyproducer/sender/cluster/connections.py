@@ -17,7 +17,6 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Container, Iterator
-from typing import Any
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.cluster.broker import PAUSE_MIN_MS, Backoffs, Broker
@@ -66,8 +65,8 @@ class Connections:
         cluster: ClusterMetadata,
         features: FinalizedFeatures,
         report: Report,
-        settings: dict[str, Any],
     ) -> None:
+        settings = setup.settings
         self.changed = Signal()
         self.users = 0
         self._added: list[int] = []

@@ -36,6 +36,7 @@ __all__ = ["Engine"]
 
 
 CALL_MIN_MS = 5_000  # time for a call about transactions, also if request_timeout_ms is less
+QUERY_CALL_MS = 5_000  # after this time a broker counts as one that does not answer a question
 
 _VIOLATIONS: dict[int, str] = {
     Violation.RING: "its submission ring claims more entries than it can hold",
@@ -92,14 +93,7 @@ class Engine:
         self._setup = Setup(sender_settings, self._resolver, log)
         features = FinalizedFeatures()
         self._connections = Connections(
-            self._loop,
-            Nodes(self._loop),
-            self._tasks,
-            self._setup,
-            self._cluster,
-            features,
-            self._report,
-            sender_settings,
+            self._loop, Nodes(self._loop), self._tasks, self._setup, self._cluster, features, self._report
         )
         self._metadata = Metadata(
             self._loop,
@@ -114,13 +108,14 @@ class Engine:
         self._producer_ids = ProducerIds(self._loop, self._connections, self._tasks, backoff, self._report, log)
         self._telemetry = Telemetry(self._connections, self._tasks, self._loop, sender_settings, log)
         self._telemetry.measure(self._front_ends.counts, predecessor_state is not None)
-        self._queries = Queries(self._connections, self._cluster, self._tasks, self._report, backoff, log)
+        brokers = self._connections, self._cluster, self._tasks, self._report
+        self._queries = Queries(Calls(*brokers, QUERY_CALL_MS, backoff, is_patient=True), log)
         # As in Kafka's TransactionManager, the pause does not grow. A cluster needs seconds for a new coordinator. With
         # pauses that grow meanwhile, each request would wait for up to a second longer than that.
         pause_ms = min(backoff.base_ms, backoff.max_ms)
         steady = ExponentialBackoff(pause_ms, pause_ms)
         call_ms = max(int(sender_settings["request_timeout_ms"]), CALL_MIN_MS)
-        calls = Calls(self._connections, self._cluster, self._tasks, self._report, call_ms, steady)
+        calls = Calls(*brokers, call_ms, steady)
         self._transactions = Transactions(self.transactions, calls, self._tasks, features, steady, log)
         self._loop.watch(self._resolver.fd)
         if self._setup.fd >= 0:

@@ -12,7 +12,6 @@ from typing import Any, TypeGuard
 
 from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.calls import (
     GROUP,
     PAUSE_MS,
@@ -26,10 +25,7 @@ from cyproducer.sender.cluster.calls import (
     always,
     code_of,
 )
-from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
-from cyproducer.sender.cluster.connections import Connections
-from cyproducer.sender.cluster.report import Report
-from cyproducer.sender.system.tasks import Tasks, TimeLimitError, sleep
+from cyproducer.sender.system.tasks import TimeLimitError, sleep
 
 __all__ = ["Queries"]
 
@@ -46,7 +42,6 @@ MAX_TIMEOUT = "transaction.max.timeout.ms"
 _NOT_TOLD = {31: "no right to DESCRIBE_CONFIGS of the cluster (CLUSTER_AUTHORIZATION_FAILED)"}
 DURATION_FROM = 1  # ListTransactions
 QUERY_MS = 30_000
-CALL_MS = 5_000  # after this time a broker counts as one that does not answer
 QUERIES_MAX = 64
 CONCURRENT_TRANSACTIONS = 51
 TRANSACTIONAL_ID_NOT_FOUND = 105
@@ -66,20 +61,8 @@ class Queries:
     below.
     """
 
-    def __init__(
-        self,
-        connections: Connections,
-        cluster: ClusterMetadata,
-        tasks: Tasks,
-        report: Report,
-        backoff: ExponentialBackoff,
-        log: logging.Logger,
-    ) -> None:
-        self._connections = connections
-        self._cluster = cluster
-        self._tasks = tasks
-        self._report = report
-        self._backoff = backoff
+    def __init__(self, calls: Calls, log: logging.Logger) -> None:
+        self._calls = calls
         self._log = log
         self._count = 0  # of the queries that are being answered
 
@@ -89,13 +72,10 @@ class Queries:
             raise ValueError(f"{QUERIES_MAX} queries about transactions are being answered; try again later")
         query = self._query_of(question)
         self._count += 1
-        self._connections.users += 1
-        self._tasks.start(self._answer(question["do"], query, answer), QUERY_MS)
+        self._calls.start(self._answer(question["do"], query, answer), QUERY_MS)
 
     async def _answer(self, kind: str, query: Query, answer: Callable[[Answer], None]) -> None:
-        calls = Calls(
-            self._connections, self._cluster, self._tasks, self._report, CALL_MS, self._backoff, is_patient=True
-        )
+        calls = self._calls.for_task()
         try:
             await calls.wait_for_cluster()
             result = await query(calls)
@@ -110,7 +90,6 @@ class Queries:
             self._log.exception("a question about transactions could not be answered")
             result = {"error": f"it could not be answered ({type(error).__name__}: {error})"}
         self._count -= 1
-        self._connections.users -= 1
         answer(result)
 
     def _query_of(self, question: dict[str, Any]) -> Query:
@@ -147,7 +126,7 @@ class Queries:
                 raise CallError("the broker cannot choose transactions by their duration (Kafka 3.8 and newer can)")
             return {"state_filters": states or OPEN, "duration_filter": older_than_ms}
 
-        for broker_id, (host, port, _) in sorted(self._cluster.brokers.items()):
+        for broker_id, (host, port, _) in sorted(calls.brokers.items()):
             try:
                 ask = functools.partial(calls.ask, broker_id, ApiKey.LIST_TRANSACTIONS, request)
                 body = await calls.repeat(ask, code_of)
@@ -243,7 +222,7 @@ class Queries:
             for leader, led in leaders.items():
                 found |= await _sequences_of(calls, leader, led, producer_id)
             if len(found) < len(places):
-                await sleep(self._backoff.delay_ms(attempts))
+                await calls.pause(attempts)
                 attempts += 1
         return {"sequences": [[*place, *found[place]] for place in places]}
 
@@ -259,7 +238,7 @@ class Queries:
                 raise BrokerError(code, f"topic {topic['name']}: {describe(code)}")
             for partition in topic["partitions"]:
                 place = topic["name"], partition["partition_index"]
-                if place in places and partition["leader_id"] in self._cluster.brokers:
+                if place in places and partition["leader_id"] in calls.brokers:
                     found.setdefault(partition["leader_id"], []).append(place)
         return found
 

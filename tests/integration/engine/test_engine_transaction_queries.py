@@ -58,7 +58,7 @@ def test_each_broker_is_asked_for_its_open_transactions(cluster, ask, states, as
 
 
 def test_a_coordinator_that_is_not_in_the_metadata_is_waited_for_without_a_busy_loop(cluster, ask, monkeypatch):
-    monkeypatch.setattr(queries, "CALL_MS", 1000)
+    monkeypatch.setattr(ask.rig.engine._queries._calls, "_call_ms", 1000)
     monkeypatch.setattr(queries, "QUERY_MS", 1000)
     assert ask(do="describe", ids=["a"])["transactions"]
     cluster.coordinators.node = 9
@@ -85,7 +85,7 @@ def test_a_coordinator_that_has_left_the_metadata_is_looked_for_in_newer_metadat
 
 
 def test_a_broker_that_does_not_answer_is_named_and_the_others_are_listed(cluster, ask, monkeypatch):
-    monkeypatch.setattr(queries, "CALL_MS", 500)
+    monkeypatch.setattr(ask.rig.engine._queries._calls, "_call_ms", 500)
     cluster.down = {3}
     found = ask(do="list", states=[], older_than_ms=-1)
     assert [row["coordinator"] for row in found["transactions"]] == [2]
@@ -117,7 +117,7 @@ def test_a_coordinator_that_moves_is_looked_up_again(cluster, ask):
 
 
 def test_a_coordinator_that_is_down_is_looked_up_until_another_broker_has_its_role(cluster, ask, monkeypatch):
-    monkeypatch.setattr(queries, "CALL_MS", 200)
+    monkeypatch.setattr(ask.rig.engine._queries._calls, "_call_ms", 200)
     cluster.down = {2}
     found = []
     ask.rig.engine.ask_about_transactions({"do": "describe", "ids": ["a"]}, found.append)
@@ -137,7 +137,7 @@ def test_a_coordinator_that_is_down_is_looked_up_until_another_broker_has_its_ro
     ids=["no coordinator", "no cluster"],
 )
 def test_a_query_without_an_answer_ends_in_time_with_the_reason(ask, cluster, monkeypatch, down, question, text):
-    monkeypatch.setattr(queries, "CALL_MS", 100)
+    monkeypatch.setattr(ask.rig.engine._queries._calls, "_call_ms", 100)
     monkeypatch.setattr(queries, "QUERY_MS", 800)
     cluster.down = down
     answer = ask(**question)

@@ -56,7 +56,8 @@ class Cluster:
         self.metadata = ClusterMetadata([("bootstrap", 9092)])
         self.metadata.brokers = dict.fromkeys(range(1, len(nodes) + 1), ("host", 9092, None))
         loop: Any = Loop(dict(enumerate(nodes, 1)))
-        setup: Any = SimpleNamespace(log=logging.getLogger("cyproducer.sender"))
+        settings = Settings.parse(bootstrap_servers="bootstrap:9092").sender_settings()
+        setup: Any = SimpleNamespace(settings=settings, log=logging.getLogger("cyproducer.sender"))
         tasks = Tasks(NOW_MS, setup.log)
         self.choice = Connections(
             loop,
@@ -66,7 +67,6 @@ class Cluster:
             self.metadata,
             FinalizedFeatures(),
             Report(self.metadata),
-            Settings.parse(bootstrap_servers="bootstrap:9092").sender_settings(),
         )
         self.choice.update()
         for number, node in enumerate(nodes, 1):
