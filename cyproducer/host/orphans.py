@@ -13,7 +13,7 @@ from cyproducer.shm.native import is_subreaper
 
 __all__ = ["reap_orphans"]
 
-_NAMES = frozenset({"cyp-supervisor", "cyp-sender", "cyp-resolver"})
+_NAMES = frozenset({"cyp-supervisor", "cyp-sender", "cyp-helper"})
 
 
 def reap_orphans() -> None:

@@ -27,10 +27,11 @@ from cyproducer.sender.cluster.broker import Broker
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
 from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
 from cyproducer.sender.cluster.report import Report
-from cyproducer.sender.cluster.resolver import CANONICAL_NAMES, Address, Resolver
+from cyproducer.sender.cluster.resolver import CANONICAL_NAMES, Address, resolve
 from cyproducer.sender.engine.connection_state import ConnectionState
 from cyproducer.sender.engine.events import CloseReason
 from cyproducer.sender.engine.native import Loop, Nodes, TlsStream
+from cyproducer.sender.system.helper import Helper
 from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Reply, Signal, Task, Tasks, TimeLimitError, sleep
 from cyproducer.version import VERSION
 
@@ -144,9 +145,9 @@ class _TooEarlyError(Exception):
 class Setup:
     """With what all connections of a sender are made. `ready`: the brokers whose first connection is ready, by node."""
 
-    def __init__(self, settings: dict[str, Any], resolver: Resolver, log: logging.Logger) -> None:
+    def __init__(self, settings: dict[str, Any], helper: Helper, log: logging.Logger) -> None:
         self.settings = settings
-        self.resolver = resolver
+        self.helper = helper
         self.log = log
         self.client_id: str = settings["client_id"]
         self.secrets = [str(value) for name, value in settings.items() if value and is_secret_name(name)]
@@ -351,16 +352,19 @@ class Connection:
 
         It may have: the answer takes long if a name server does not answer, or another bootstrap server is faster.
         """
-        broker, reply = self.broker, Reply[list[Address] | OSError]()
+        broker = self.broker
         is_canonical = broker.id < 0 and self._setup.settings["client_dns_lookup"] == CANONICAL_NAMES
-        resolver = self._setup.resolver
-        (resolver.resolve_canonical if is_canonical else resolver.resolve)(broker.host, broker.port, reply.set)
-        found = await reply.get()
+        found: list[Address] = []
+        problem = "no address"
+        try:
+            found = await resolve(self._setup.helper, broker.host, broker.port, canonical=is_canonical)
+        except OSError as error:
+            problem = str(error)
         if broker.id not in self._cluster.brokers:
             self._enter(State.CLOSED)
             return False
-        if isinstance(found, OSError) or not found:
-            raise _SetupError(f"the host name cannot be resolved ({found or 'no address'})")
+        if not found:
+            raise _SetupError(f"the host name cannot be resolved ({problem})")
         broker.take_addresses(found)
         return True
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cyproducer.record.compression import import_library
+from cyproducer.sender.cluster import resolver
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.broker import PAUSE_MIN_MS, backoff_between
 from cyproducer.sender.cluster.calls import Calls
@@ -21,12 +22,13 @@ from cyproducer.sender.cluster.metadata import Metadata
 from cyproducer.sender.cluster.producer_ids import ProducerIds
 from cyproducer.sender.cluster.queries import Queries
 from cyproducer.sender.cluster.report import Report
-from cyproducer.sender.cluster.resolver import Resolver, host_port
+from cyproducer.sender.cluster.resolver import host_port
 from cyproducer.sender.cluster.telemetry import Telemetry
 from cyproducer.sender.cluster.transactions import TransactionCommand, Transactions
 from cyproducer.sender.engine.events import EventHandlers, Resync, TransactionChanged, Violated, Violation
 from cyproducer.sender.engine.native import FrontEnds, Loop, Nodes, TransactionTable
 from cyproducer.sender.engine.predecessor import PredecessorState
+from cyproducer.sender.system.helper import Helper
 from cyproducer.sender.system.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -89,8 +91,8 @@ class Engine:
             retry_backoff_max_ms=backoff.max_ms,
         )
         self._report = Report(self._cluster)
-        self._resolver = Resolver()
-        self._setup = Setup(sender_settings, self._resolver, log)
+        self._helper = Helper(resolver.JOBS)
+        self._setup = Setup(sender_settings, self._helper, log)
         features = FinalizedFeatures()
         self._connections = Connections(
             self._loop, Nodes(self._loop), self._tasks, self._setup, self._cluster, features, self._report
@@ -117,7 +119,7 @@ class Engine:
         call_ms = max(int(sender_settings["request_timeout_ms"]), CALL_MIN_MS)
         calls = Calls(*brokers, call_ms, steady)
         self._transactions = Transactions(self.transactions, calls, self._tasks, features, steady, log)
-        self._loop.watch(self._resolver.fd)
+        self._loop.watch(self._helper.fd)
         if self._setup.fd >= 0:
             self._loop.watch(self._setup.fd)
         self._violators: list[int] = []
@@ -249,9 +251,9 @@ class Engine:
             self._handlers.handle(event, now)
             # A response is handled before the end of its connection, which may be the next event.
             self._tasks.run_ready()
-        if self._resolver.fd in ready:
-            ready.remove(self._resolver.fd)
-            self._resolver.collect()
+        if self._helper.fd in ready:
+            ready.remove(self._helper.fd)
+            self._helper.collect()
         if self._telemetry.fd in ready:
             ready.remove(self._telemetry.fd)
             self._telemetry.collect(now)
@@ -398,7 +400,7 @@ class Engine:
 
     def close(self) -> None:
         """Close all connections at once and unmap everything."""
-        self._loop.unwatch(self._resolver.fd)
+        self._loop.unwatch(self._helper.fd)
         self._loop.unwatch(self._telemetry.fd)
         if self._setup.fd >= 0:
             self._loop.unwatch(self._setup.fd)
@@ -406,6 +408,6 @@ class Engine:
         self._loop.close()
 
     def _close_helpers(self) -> None:
-        self._resolver.close()
+        self._helper.close()
         self._telemetry.close()
         self._setup.close()

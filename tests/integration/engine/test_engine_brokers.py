@@ -13,7 +13,7 @@ from support.tcp_server import full_port
 
 from cyproducer.sender.cluster import connection as connection_module
 from cyproducer.sender.cluster.connection import Connection, connecting_socket
-from cyproducer.sender.cluster.resolver import Address
+from cyproducer.sender.cluster.resolver import Address, resolve
 from cyproducer.sender.engine.events import Answered, Closed
 from cyproducer.version import VERSION
 
@@ -256,9 +256,11 @@ def test_an_attempt_to_connect_ends_after_its_time(broker, black_hole, monkeypat
     settings = {"socket_connection_setup_timeout_ms": 100, "socket_connection_setup_timeout_max_ms": 300}
     with Rig(broker, **settings) as rig:
         engine = rig.engine
-        monkeypatch.setattr(
-            engine._resolver, "resolve", lambda host, port, then: then([Address(socket.AF_INET, black_hole)])
-        )
+
+        async def to_black_hole(helper, host, port, *, canonical):
+            return [Address(socket.AF_INET, black_hole)]
+
+        monkeypatch.setattr(connection_module, "resolve", to_black_hole)
         engine._cluster.want("t", 0)
         errors: list[str] = []
 
@@ -285,18 +287,16 @@ def hasty_rig(broker):
 
 def test_the_second_address_of_a_peer_that_is_no_broker_has_its_time_limit(hasty_rig, broker, black_hole, monkeypatch):
     rig = hasty_rig
-    resolver = rig.engine._resolver
-    resolve, asked = resolver.resolve, []
+    asked = []
 
-    def resolve_to_both(host, port, then):
+    async def resolve_to_both(helper, host, port, *, canonical):
         asked.append(host)
         if len(asked) > 1:
             broker.nonsense = False
-            resolve(host, port, then)
-        else:
-            then([Address(socket.AF_INET, (host, port)), Address(socket.AF_INET, black_hole)])
+            return await resolve(helper, host, port, canonical=canonical)
+        return [Address(socket.AF_INET, (host, port)), Address(socket.AF_INET, black_hole)]
 
-    monkeypatch.setattr(resolver, "resolve", resolve_to_both)
+    monkeypatch.setattr(connection_module, "resolve", resolve_to_both)
     broker.nonsense = True
     rig.begin()
     rig.check()
@@ -306,9 +306,11 @@ def test_the_second_address_of_a_peer_that_is_no_broker_has_its_time_limit(hasty
 def test_an_attempt_that_fails_at_once_is_repeated_after_its_backoff(rig, monkeypatch):
     """Only the clock starts the next attempt: no descriptor becomes ready."""
     engine = rig.engine
-    monkeypatch.setattr(
-        engine._resolver, "resolve", lambda host, port, then: then(OSError(101, "Network is unreachable"))
-    )
+
+    async def refuse(helper, host, port, *, canonical):
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(connection_module, "resolve", refuse)
     engine._cluster.want("t", 0)
     now_ms = time.monotonic_ns() // 1_000_000
     for _ in range(6):
@@ -379,17 +381,15 @@ def test_a_name_of_a_broker_that_has_left_the_cluster_is_not_looked_up(rig, brok
         for topic in answer["topics"]:
             topic["partitions"] = [{**p, "leader_id": 9, "leader_epoch": 5} for p in topic["partitions"]]
 
-    resolver = rig.engine._resolver
-    resolve, looked_up = resolver.resolve, []
+    looked_up = []
 
-    def refuse_nowhere(host, port, then):
+    async def refuse_nowhere(helper, host, port, *, canonical):
         if host == "nowhere":
             looked_up.append(time.monotonic())
-            then(OSError(-2, "Name or service not known"))
-        else:
-            resolve(host, port, then)
+            raise OSError(-2, "Name or service not known")
+        return await resolve(helper, host, port, canonical=canonical)
 
-    monkeypatch.setattr(resolver, "resolve", refuse_nowhere)
+    monkeypatch.setattr(connection_module, "resolve", refuse_nowhere)
     rig.attach()
     broker.lies = lead_from_nowhere
     metadata = rig.engine._cluster
@@ -469,22 +469,20 @@ def attempts(monkeypatch):
 def test_all_addresses_of_a_name_are_tried_and_the_last_one_comes_last(monkeypatch, attempts):
     """Only the third address has a listener."""
     with ScriptedBroker(nodes=1) as broker, Rig(broker) as rig:
-        resolver = rig.engine._resolver
         looked_up = []
 
-        def to_three(host, port, then):
+        async def to_three(helper, host, port, *, canonical):
             looked_up.append(host)
-            then([Address(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (3, 2, 1)])
+            return [Address(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (3, 2, 1)]
 
-        monkeypatch.setattr(resolver, "resolve", to_three)
+        async def to_two(helper, host, port, *, canonical):
+            return [Address(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (1, 2)]
+
+        monkeypatch.setattr(connection_module, "resolve", to_three)
         rig.begin()
         assert attempts == ["127.0.0.3", "127.0.0.2", "127.0.0.1"]
         assert len(looked_up) == 1
-        monkeypatch.setattr(
-            resolver,
-            "resolve",
-            lambda host, port, then: then([Address(socket.AF_INET, (f"127.0.0.{end}", port)) for end in (1, 2)]),
-        )
+        monkeypatch.setattr(connection_module, "resolve", to_two)
         broker.drop_connections()
         rig.send(0, 0)
         rig.finish()
@@ -504,25 +502,20 @@ def test_canonical_names_are_for_bootstrap_servers(monkeypatch, lookup):
         connect(connection, address)
         checked[connection.broker.name] = connection.broker.checked_host
 
+    async def note_look_up(helper, host, port, *, canonical):
+        asked.append((f"{host}:{port}", canonical))
+        return [Address(socket.AF_INET, (host, port), "canonical" if canonical else "")]
+
     monkeypatch.setattr(Connection, "_connect", note)
+    monkeypatch.setattr(connection_module, "resolve", note_look_up)
     with ScriptedBroker(bootstrap_apart=True) as broker, Rig(broker, client_dns_lookup=lookup) as rig:
-        resolver = rig.engine._resolver
-        for name in ("resolve", "resolve_canonical"):
-            monkeypatch.setattr(
-                resolver,
-                name,
-                lambda host, port, then, name=name: (
-                    asked.append((name, f"{host}:{port}")),
-                    then([Address(socket.AF_INET, (host, port), "canonical" if name == "resolve_canonical" else "")]),
-                ),
-            )
         rig.begin()
         assert checked == {
             broker.bootstrap_servers: "127.0.0.1" if lookup == "use_all_dns_ips" else "canonical",
             f"127.0.0.1:{broker.ports[0]}": "127.0.0.1",
         }
-        first = "resolve" if lookup == "use_all_dns_ips" else "resolve_canonical"
-        assert asked == [(first, broker.bootstrap_servers), ("resolve", f"127.0.0.1:{broker.ports[0]}")]
+        is_canonical = lookup != "use_all_dns_ips"
+        assert asked == [(broker.bootstrap_servers, is_canonical), (f"127.0.0.1:{broker.ports[0]}", False)]
 
 
 @pytest.mark.parametrize(("max_idle_ms", "closed"), [(-1, False), (0, True), (1500, True), (540_000, False)])

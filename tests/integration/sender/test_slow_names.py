@@ -97,7 +97,7 @@ def test_a_supervisor_is_replaced_while_a_name_is_looked_up(
 
 def helper_of(pid: int) -> bool:
     """Return whether the sender has the process that looks up names."""
-    return any(name_of(child) == "cyp-resolver" for child in psutil.Process(pid).children())
+    return any(name_of(child) == "cyp-helper" for child in psutil.Process(pid).children())
 
 
 def children_of(pid: int) -> list[tuple[int, str]]:

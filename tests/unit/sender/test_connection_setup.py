@@ -13,8 +13,8 @@ from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
 from cyproducer.sender.cluster.connection import Connection, Setup, State
 from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
 from cyproducer.sender.cluster.report import Report
-from cyproducer.sender.cluster.resolver import Resolver
 from cyproducer.sender.engine.events import CloseReason
+from cyproducer.sender.system.helper import Helper
 from cyproducer.sender.system.tasks import Tasks
 
 REFUSED = ssl.SSLError(1, "tlsv13 alert certificate required")
@@ -43,7 +43,7 @@ def test_only_a_refusal_before_the_first_answer_counts(
     loop: Any = SimpleNamespace(connection_state=lambda node: ("closed", 0))
     settings = Settings.parse(bootstrap_servers="localhost:9093", security_protocol="SSL").sender_settings()
     log, cluster = logging.getLogger("test"), ClusterMetadata([("localhost", 9093)])
-    setup, tasks = Setup(settings, Resolver(), log), Tasks(0, log)
+    setup, tasks = Setup(settings, Helper({}), log), Tasks(0, log)
     broker = Broker(1, "localhost", 9093, Backoffs.of(settings))
     connection = Connection(broker, 0, loop, nodes, tasks, setup, cluster, FinalizedFeatures(), Report(cluster))
     connection._state, connection._negotiated = State.SASL, negotiated
@@ -52,4 +52,4 @@ def test_only_a_refusal_before_the_first_answer_counts(
     assert broker.auth_failed == counts
     assert counted == [{"failed": True, "again": False}] * counts
     assert connection.state is State.CLOSED
-    setup.resolver.close()
+    setup.helper.close()
