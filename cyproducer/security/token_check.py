@@ -1,6 +1,6 @@
 """Asks a broker whether an OAuth token is valid: authenticates with it on a connection of its own.
 
-Only a broker can check the signature of a token. The functions block. The sender calls them in a helper process, and
+Only a broker can check the signature of a token. The functions block. The sender calls them in its helper process, and
 limits their time once more, because nothing limits that of getaddrinfo.
 """
 

@@ -7,15 +7,15 @@ import select
 import socket
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.security.token_source import Token
 from cyproducer.sender.cluster.engine import Engine
-from cyproducer.sender.cluster.sasl_login import Answer
+from cyproducer.sender.cluster.supplied_tokens import Refusal
 from cyproducer.sender.control.control_server import Control, Facts
+from cyproducer.sender.system.tasks import Signal
 from cyproducer.shm.native import LAYOUT_VERSION
 from hostile.messages import (
     COMMAND_KEY,
@@ -94,26 +94,27 @@ class LiveControl:
         tokens = self.engine.supplied_tokens()
         self._ask_helper, tokens._check = tokens._check, self._check_token
         tokens._clock, tokens._monotonic = lambda: _EPOCH_S + self.now, lambda: self.now
-        answers: list[Answer] = []
-        self._ask_helper(Token("first", None, {}, None), answers.append)
+        first = self.engine._tasks.start(self._check_first())
         give_up = time.monotonic() + _ANSWER_S
-        while not answers:
+        while not first.is_over:
             self.turn()
             assert time.monotonic() < give_up, "the helper process gives no answer"
             select.select([], [], [], 0.001)
 
-    def _check_token(self, token: Token, then: Callable[[Answer], None]) -> None:
-        def from_helper(answer: Answer) -> None:
-            if answer.error.startswith("SASL failed"):
-                self.errors.texts.append(f"the helper has failed with {token!r}: {answer.error}")
-            then(answer)
+    async def _check_first(self) -> None:
+        await self._ask_helper(Token("first", None, {}, None))
 
+    async def _check_token(self, token: Token) -> Refusal | None:
         if token.value.startswith(GOOD_TOKEN):
-            then(Answer(None, True, ""))
-        elif token.value.startswith("bad"):
-            then(Answer(None, False, "the broker refuses the OAuth token"))
-        elif not token.value.startswith("late"):
-            self._ask_helper(token, from_helper)
+            return None
+        if token.value.startswith("bad"):
+            return Refusal("TOKEN", "the broker refuses the OAuth token")
+        if token.value.startswith("late"):
+            await Signal().wait()
+        refusal = await self._ask_helper(token)
+        if refusal is not None and refusal.text.startswith("SASL failed"):
+            self.errors.texts.append(f"the helper has failed with {token!r}: {refusal.text}")
+        return refusal
 
     def close(self) -> None:
         """End everything. A second call does nothing."""

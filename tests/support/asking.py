@@ -20,7 +20,7 @@ class Asking:
     """A helper, and the coroutines that ask it."""
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
-        self.helper = Helper(jobs)
+        self.helper = Helper(lambda: jobs)
         self.tasks = Tasks(0, logging.getLogger("asking"))
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> "Asked":

@@ -22,6 +22,7 @@ from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.tables import NEVER
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
+from cyproducer.security.mechanism import SaslError
 from cyproducer.security.server_text import server_text
 from cyproducer.sender.cluster.broker import Broker
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
@@ -36,7 +37,7 @@ from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Reply, Signal, Task, 
 from cyproducer.version import VERSION
 
 if TYPE_CHECKING:
-    from cyproducer.sender.cluster.sasl_login import Answer, Exchange, SaslLogin
+    from cyproducer.sender.cluster.sasl_login import Exchange, SaslLogin, SaslStep
     from cyproducer.sender.cluster.tls_setup import TlsSetup
 
 __all__ = [
@@ -145,7 +146,7 @@ class _TooEarlyError(Exception):
 class Setup:
     """With what all connections of a sender are made. `ready`: the brokers whose first connection is ready, by node."""
 
-    def __init__(self, settings: dict[str, Any], helper: Helper, log: logging.Logger) -> None:
+    def __init__(self, settings: dict[str, Any], helper: Helper, tasks: Tasks, log: logging.Logger) -> None:
         self.settings = settings
         self.helper = helper
         self.log = log
@@ -162,21 +163,7 @@ class Setup:
         if protocol.startswith("SASL"):
             from cyproducer.sender.cluster import sasl_login  # import_security() has loaded it
 
-            self.login = sasl_login.SaslLogin(settings, self.ready)
-
-    @property
-    def fd(self) -> int:
-        """A descriptor that is readable when collect() has work; -1 if there is none."""
-        return -1 if self.login is None else self.login.fd
-
-    def collect(self) -> None:
-        """Hand out the SASL messages that have been made."""
-        if self.login is not None:
-            self.login.collect()
-
-    def close(self) -> None:
-        if self.login is not None:
-            self.login.close()
+            self.login = sasl_login.SaslLogin(settings, helper, tasks, self.ready)
 
 
 def import_security(settings: dict[str, Any]) -> None:
@@ -324,6 +311,10 @@ class Connection:
             if error.is_refusal:
                 self._count_refusal()
             self.close(str(error))
+        except SaslError as error:
+            if not error.retryable:
+                self._count_refusal()
+            self.close(str(error))
         except NoAnswerError:
             pass  # it was closed
         except Exception as error:
@@ -447,33 +438,25 @@ class Connection:
 
     async def _authenticate(self, login: "SaslLogin") -> None:
         """Go through the SASL exchange. The loop sends no batches meanwhile."""
-        first = await self._first_message(login)
-        if first.error:
-            raise _SetupError(first.error, is_refusal=not first.undecided)
-        await self._exchange_messages(login, first)
+        await self._exchange_messages(login, await self._begin_exchange(login))
 
-    async def _first_message(self, login: "SaslLogin") -> "Answer":
+    async def _begin_exchange(self, login: "SaslLogin") -> "SaslStep":
+        """Return the first message of the client, which is not sent yet. Raise SaslError."""
         if not {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= self._negotiated.keys():
             raise _SetupError("the broker does not support SaslAuthenticate; it needs Kafka 1.0 or newer")
-        self._exchange = exchange = login.new_exchange()
-        reply: Reply[Answer] = Reply()
-        login.begin(exchange, self.broker.checked_host, reply.set)
-        answer = await reply.get()
-        if not answer.error and answer.message is None:
-            return answer._replace(error="SASL failed: the client has no first message", undecided=True)
-        return answer
+        self._exchange = login.new_exchange(self.node)
+        return await login.begin(self._exchange, self.broker.checked_host)
 
-    async def _exchange_messages(self, login: "SaslLogin", answer: "Answer") -> None:
+    async def _exchange_messages(self, login: "SaslLogin", step: "SaslStep") -> None:
         """Send the messages of the client until both sides are content. Set how long the session lasts."""
         assert self._exchange is not None
         exchange = self._exchange
-        self._learn(exchange, answer)
         await self._shake_hands(exchange)
-        while answer.message is not None:
+        while step.message is not None:
             body = await self._call(
                 ApiKey.SASL_AUTHENTICATE,
                 self._negotiated[ApiKey.SASL_AUTHENTICATE],
-                {"auth_bytes": answer.message},
+                {"auth_bytes": step.message},
             )
             if body["error_code"]:
                 reason = self._shown(body["error_message"] or "") or describe(body["error_code"])
@@ -483,20 +466,10 @@ class Connection:
             if body["session_lifetime_ms"] > 0:
                 part = random.uniform(SESSION_LEAST, SESSION_MOST)
                 self._session_ms = int(body["session_lifetime_ms"] * part)
-            reply: Reply[Answer] = Reply()
-            login.go_on(exchange, body["auth_bytes"], reply.set)
-            answer = await reply.get()
-            if answer.error:
-                raise _SetupError(answer.error, is_refusal=not answer.undecided)
-            self._learn(exchange, answer)
-        if not answer.complete:
+            step = await login.go_on(exchange, body["auth_bytes"])
+        if not step.complete:
             raise _SetupError("SASL failed: the broker has ended the exchange too early", is_refusal=True)
-        self._end_exchange()
-
-    @staticmethod
-    def _learn(exchange: "Exchange", answer: "Answer") -> None:
-        exchange.advice = answer.advice
-        exchange.secrets += answer.secrets
+        self._exchange = None
 
     async def _shake_hands(self, exchange: "Exchange") -> None:
         body = await self._call(ApiKey.SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, {"mechanism": exchange.mechanism})
@@ -516,11 +489,6 @@ class Connection:
         if code:
             raise _SetupError(f"SASL failed: {describe(code)}", is_refusal=True)
 
-    def _end_exchange(self) -> None:
-        if self._exchange is not None and self._setup.login is not None:
-            self._setup.login.end(self._exchange)
-        self._exchange = None
-
     async def _keep_session(self) -> None:
         """Authenticate again before the session ends, each time (KIP-368)."""
         login = self._setup.login
@@ -536,10 +504,11 @@ class Connection:
         Until the first message of the client is there, the connection is used as before. The broker handles the
         requests of a connection in order, so it has handled those in flight before.
         """
-        first = await self._first_message(login)
-        if first.error:
-            self._set_error(first.error)
-            self._end_exchange()
+        try:
+            first = await self._begin_exchange(login)
+        except SaslError as error:
+            self._set_error(str(error))
+            self._exchange = None
             self._limit(None)
             self._session_ms = AGAIN_MS
             return
@@ -549,7 +518,7 @@ class Connection:
         try:
             await self._exchange_messages(login, first)
         except _TooEarlyError:  # a broker takes no other authentication within a second (KIP-368)
-            self._end_exchange()
+            self._exchange = None
             self._session_ms = AGAIN_MS
         else:
             took_ms = self._tasks.now_ms - began_ms
@@ -628,7 +597,7 @@ class Connection:
         self._end_error = error
         if not self._is_closed_in_loop():
             self._loop.close_node(self.node)
-        self._end_exchange()
+        self._exchange = None
         self.versions = None
         self._negotiated = {}
         self._session_ms = None

@@ -4,6 +4,7 @@ A new engine can take over from one that was killed (`PredecessorState`). It get
 snapshot of the old one, and for each front-end the descriptors and settings of its attachment.
 """
 
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from cyproducer.sender.cluster.transactions import TransactionCommand, Transacti
 from cyproducer.sender.engine.events import EventHandlers, Resync, TransactionChanged, Violated, Violation
 from cyproducer.sender.engine.native import FrontEnds, Loop, Nodes, TransactionTable
 from cyproducer.sender.engine.predecessor import PredecessorState
-from cyproducer.sender.system.helper import Helper
+from cyproducer.sender.system.helper import Helper, Job
 from cyproducer.sender.system.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ _VIOLATIONS: dict[int, str] = {
     Violation.CHANGED: "it changed a batch after it had committed it",
     Violation.TOPIC: "it committed a batch with a topic number that it had not looked up",
 }
+
+
+def _helper_jobs(settings: dict[str, Any]) -> dict[str, Job]:
+    jobs = dict(resolver.JOBS)
+    if settings.get("security_protocol", "PLAINTEXT").startswith("SASL"):
+        from cyproducer.sender.cluster import sasl_login  # import_security() has loaded it
+
+        jobs |= sasl_login.jobs(settings)
+    return jobs
 
 
 def _now_ms() -> int:
@@ -91,8 +101,8 @@ class Engine:
             retry_backoff_max_ms=backoff.max_ms,
         )
         self._report = Report(self._cluster)
-        self._helper = Helper(resolver.JOBS)
-        self._setup = Setup(sender_settings, self._helper, log)
+        self._helper = Helper(functools.partial(_helper_jobs, sender_settings))
+        self._setup = Setup(sender_settings, self._helper, self._tasks, log)
         features = FinalizedFeatures()
         self._connections = Connections(
             self._loop, Nodes(self._loop), self._tasks, self._setup, self._cluster, features, self._report
@@ -120,8 +130,6 @@ class Engine:
         calls = Calls(*brokers, call_ms, steady)
         self._transactions = Transactions(self.transactions, calls, self._tasks, features, steady, log)
         self._loop.watch(self._helper.fd)
-        if self._setup.fd >= 0:
-            self._loop.watch(self._setup.fd)
         self._violators: list[int] = []
         #: Called with (attach id, what is wrong) for each of them.
         self.note_violation: Callable[[int, str], None] = self._log_violation
@@ -257,9 +265,6 @@ class Engine:
         if self._telemetry.fd in ready:
             ready.remove(self._telemetry.fd)
             self._telemetry.collect(now)
-        if self._setup.fd in ready:
-            ready.remove(self._setup.fd)
-            self._setup.collect()
         self._connections.changed.set()
         self._tasks.run(now)
         self._metadata.publish()
@@ -402,12 +407,9 @@ class Engine:
         """Close all connections at once and unmap everything."""
         self._loop.unwatch(self._helper.fd)
         self._loop.unwatch(self._telemetry.fd)
-        if self._setup.fd >= 0:
-            self._loop.unwatch(self._setup.fd)
         self._close_helpers()
         self._loop.close()
 
     def _close_helpers(self) -> None:
         self._helper.close()
         self._telemetry.close()
-        self._setup.close()

@@ -2,7 +2,7 @@
 
 import random
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from cyproducer.security.token_check import CHECK_S
 from cyproducer.security.token_principal import OF_JWT, jwt_principal
 from cyproducer.security.token_refresher import refresh_time
 from cyproducer.security.token_source import Clock, Token, jwt_times
+from cyproducer.sender.system.tasks import Tasks
 
 __all__ = ["Refusal", "SuppliedTokens"]
 
@@ -49,7 +50,8 @@ class SuppliedTokens:
     is forged or expired, or that belongs to another principal, neither uses nor disturbs the connections of the others.
 
     settings   of the sender
-    check      asks a broker whether a token is valid; the function in its second argument gets an Answer
+    tasks      run the checks
+    check      asks a broker whether a token is valid, and returns why it is not taken
     clock      returns seconds since the epoch
     monotonic  returns the seconds of a clock that nobody sets
     """
@@ -57,7 +59,8 @@ class SuppliedTokens:
     def __init__(
         self,
         settings: Mapping[str, Any],
-        check: Callable[[Token, Callable[[Any], None]], None],
+        tasks: Tasks,
+        check: Callable[[Token], Coroutine[Any, Any, Refusal | None]],
         clock: Callable[[], float] = _clock.wall,
         random_part: Callable[[], float] = random.random,
         monotonic: Callable[[], float] = _clock.monotonic,
@@ -66,6 +69,7 @@ class SuppliedTokens:
         #: Why the last front-end that was asked has supplied none; "" if it has.
         self.trouble = ""
         self._settings = settings
+        self._tasks = tasks
         self._check = check
         self._clock = clock
         self._random_part = random_part
@@ -129,12 +133,10 @@ class SuppliedTokens:
             then(Refusal("UNCHECKED", "the sender has too many OAuth tokens checked at the same time; try again"))
         else:
             self._checking[digest] = _Check(self._monotonic() + _CHECK_LIMIT_S, [then])
-            self._check(token, lambda answer: self._on_checked(token, digest, answer))
+            self._tasks.start(self._take_checked(token, digest))
 
-    def _on_checked(self, token: Token, digest: bytes, answer: Any) -> None:
-        refusal = self._refusal(token)  # another principal may have come first
-        if answer.error:
-            refusal = Refusal("UNCHECKED" if answer.undecided else "TOKEN", answer.error)
+    async def _take_checked(self, token: Token, digest: bytes) -> None:
+        refusal = await self._check(token) or self._refusal(token)  # another principal may have come first
         check = self._checking.pop(digest, None)
         if check is None:  # the sender has not waited for it; the next attempt succeeds at once
             if refusal is None:

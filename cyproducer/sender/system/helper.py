@@ -37,10 +37,7 @@ Fields = dict[str, Any]
 
 
 class Job(NamedTuple):
-    """A function that gets the fields of a question and returns those of the answer, and how nice its thread is.
-
-    The function runs in the helper. What it keeps is lost when the helper ends.
-    """
+    """A function that gets the fields of a question and returns those of the answer, and how nice its thread is."""
 
     run: Callable[[Fields], Fields]
     nice: int = 0
@@ -73,10 +70,10 @@ class _Question:
 class Helper:
     """The helper process, or the next one if it has ended. `fd` is readable when collect() must be called.
 
-    jobs: what the helper can be asked, by name.
+    jobs: returns what the helper can be asked, by name. It is called in each helper, before there is another thread.
     """
 
-    def __init__(self, jobs: Mapping[str, Job]) -> None:
+    def __init__(self, jobs: Callable[[], Mapping[str, Job]]) -> None:
         self._jobs = jobs
         self._epoll = select.epoll()
         self.fd = self._epoll.fileno()
@@ -257,7 +254,7 @@ def _memfd(data: bytes) -> int:
 # ---------------------------------------------------------------------- the helper
 
 
-def _run(jobs: Mapping[str, Job], sock: socket.socket) -> NoReturn:
+def _run(make_jobs: Callable[[], Mapping[str, Job]], sock: socket.socket) -> NoReturn:
     """Run the helper from the fork to its end."""
     status = 1
     try:
@@ -272,6 +269,7 @@ def _run(jobs: Mapping[str, Job], sock: socket.socket) -> NoReturn:
         name_process(NAME)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         sock.setblocking(True)
+        jobs = make_jobs()
         while (question := _receive(sock)) is not None:
             threading.Thread(target=_answer, args=(jobs, sock, question), daemon=True).start()
         status = 0

@@ -214,7 +214,7 @@ def test_the_helper_for_sasl_is_killed(
     for number in range(3):
         assert producer.send(topic, b"%d" % number).result(30).offset == number
         for child in psutil.Process(the_sender()["sender_pid"]).children():
-            if Path(f"/proc/{child.pid}/comm").read_text().strip() == "cyp-sasl":
+            if Path(f"/proc/{child.pid}/comm").read_text().strip() == "cyp-helper":
                 child.kill()
         time.sleep(1.5)  # the session ends meanwhile
     assert secure_kafka.read(topic, 3).value == [b"0", b"1", b"2"]
@@ -230,7 +230,7 @@ def test_a_helper_that_hangs_does_not_hold_the_connection_for_ever(
     (helper,) = (
         child
         for child in psutil.Process(the_sender()["sender_pid"]).children()
-        if Path(f"/proc/{child.pid}/comm").read_text().strip() == "cyp-sasl"
+        if Path(f"/proc/{child.pid}/comm").read_text().strip() == "cyp-helper"
     )
     helper.suspend()
     log = Path(the_sender()["log"])

@@ -1,7 +1,7 @@
 """Tests which supplied OAuth tokens a sender takes, and when it asks for the next one."""
 
 import json
-from collections.abc import Callable
+import logging
 from typing import Any
 
 import pytest
@@ -9,8 +9,8 @@ from support.unsigned_jwt import jwt
 
 from cyproducer.security.token_principal import jwt_principal
 from cyproducer.security.token_source import Token
-from cyproducer.sender.cluster.sasl_login import Answer
 from cyproducer.sender.cluster.supplied_tokens import Refusal, SuppliedTokens
+from cyproducer.sender.system.tasks import Reply, Tasks
 
 SETTINGS = {"sasl_login_refresh_window_factor": 0.8, "sasl_login_refresh_window_jitter": 0.0}
 
@@ -21,11 +21,13 @@ class Rig:
     def __init__(self, **settings: Any) -> None:
         self.now = 1_000_000.0
         self.monotonic = 500.0
-        self.checks: list[tuple[Token, Callable[[Answer], None]]] = []
+        self.checks: list[tuple[Token, Reply[Refusal | None]]] = []
         self.results: list[Refusal | None] = []
+        self.tasks = Tasks(0, logging.getLogger("test"))
         self.tokens = SuppliedTokens(
             SETTINGS | settings,
-            lambda token, then: self.checks.append((token, then)),
+            self.tasks,
+            self._check,
             lambda: self.now,
             lambda: 0.0,
             lambda: self.monotonic,
@@ -34,10 +36,17 @@ class Rig:
     def take(self, value: str, lifetime: float | None = 1000.0) -> None:
         expires_at = None if lifetime is None else self.now + lifetime
         self.tokens.take_new(value, expires_at, {}, self.results.append)
+        self.tasks.run(0)
+
+    async def _check(self, token: Token) -> Refusal | None:
+        reply = Reply[Refusal | None]()
+        self.checks.append((token, reply))
+        return await reply.get()
 
     def answer(self, error: str = "", undecided: bool = False) -> None:
-        _, then = self.checks.pop(0)
-        then(Answer(None, not error, error, undecided))
+        _, reply = self.checks.pop(0)
+        reply.set(Refusal("UNCHECKED" if undecided else "TOKEN", error) if error else None)
+        self.tasks.run(0)
 
     @property
     def current(self) -> str | None:

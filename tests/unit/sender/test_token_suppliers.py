@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cyproducer.sender.cluster.sasl_login import Answer
-from cyproducer.sender.cluster.supplied_tokens import SuppliedTokens
+from cyproducer.sender.cluster.supplied_tokens import Refusal, SuppliedTokens
 from cyproducer.sender.control.peers import OWNER
 from cyproducer.sender.control.quotas import RefusalLog
 from cyproducer.sender.control.token_suppliers import CHECK_S, TokenSuppliers
+from cyproducer.sender.system.tasks import Signal, Tasks
 
 ASK = {"op": "token"}
 
@@ -36,8 +36,10 @@ class Rig:
         self.now = 1000.0
         self.broken, self.undecided, self.hangs = "", False, False
         self.told: list[dict[str, Any]] = []
+        self.tasks = Tasks(0, logging.getLogger("test"))
         self.tokens = SuppliedTokens(
             {},
+            self.tasks,
             self._check,
             lambda: self.now,
             lambda: 0.0,
@@ -51,9 +53,10 @@ class Rig:
             engine, SimpleNamespace(tell=self.told.append), self.table, logging.getLogger("test"), lambda: self.now
         )  # type: ignore[arg-type]
 
-    def _check(self, token: Any, then: Any) -> None:
-        if not self.hangs:
-            then(Answer(None, not self.broken, self.broken, self.undecided))
+    async def _check(self, token: Any) -> Refusal | None:
+        if self.hangs:
+            await Signal().wait()
+        return Refusal("UNCHECKED" if self.undecided else "TOKEN", self.broken) if self.broken else None
 
     def process(self, fd: int, is_owner: bool = True) -> Any:
         self.table.peers[fd] = process = Process(fd, is_owner)
@@ -62,6 +65,7 @@ class Rig:
     def supply(self, process: Any, token: str, lifetime: float = 100.0, serve: bool = True) -> None:
         message = {"token": token, "expires_at": self.now + lifetime, "extensions": {}, "serve": serve}
         self.suppliers.take(process, message)
+        self.tasks.run(0)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
