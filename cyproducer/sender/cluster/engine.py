@@ -31,6 +31,7 @@ from cyproducer.sender.engine.native import FrontEnds, Loop, Nodes, TransactionT
 from cyproducer.sender.engine.predecessor import PredecessorState
 from cyproducer.sender.system.helper import Helper, Job
 from cyproducer.sender.system.tasks import Tasks
+from cyproducer.sender.telemetry import payload
 
 if TYPE_CHECKING:
     from cyproducer.sender.cluster.supplied_tokens import SuppliedTokens  # only with OAUTHBEARER it is imported
@@ -51,7 +52,7 @@ _VIOLATIONS: dict[int, str] = {
 
 
 def _helper_jobs(settings: dict[str, Any]) -> dict[str, Job]:
-    jobs = dict(resolver.JOBS)
+    jobs = resolver.JOBS | payload.JOBS
     if settings.get("security_protocol", "PLAINTEXT").startswith("SASL"):
         from cyproducer.sender.cluster import sasl_login  # import_security() has loaded it
 
@@ -118,7 +119,7 @@ class Engine:
             log,
         )
         self._producer_ids = ProducerIds(self._loop, self._connections, self._tasks, backoff, self._report, log)
-        self._telemetry = Telemetry(self._connections, self._tasks, self._loop, sender_settings, log)
+        self._telemetry = Telemetry(self._connections, self._tasks, self._helper, sender_settings, log)
         self._telemetry.measure(self._front_ends.counts, predecessor_state is not None)
         brokers = self._connections, self._cluster, self._tasks, self._report
         self._queries = Queries(Calls(*brokers, QUERY_CALL_MS, backoff, is_patient=True), log)
@@ -262,9 +263,6 @@ class Engine:
         if self._helper.fd in ready:
             ready.remove(self._helper.fd)
             self._helper.collect()
-        if self._telemetry.fd in ready:
-            ready.remove(self._telemetry.fd)
-            self._telemetry.collect(now)
         self._connections.changed.set()
         self._tasks.run(now)
         self._metadata.publish()
@@ -399,17 +397,12 @@ class Engine:
         Free private memory and close the child's copies of descriptors that only the parent needs. The descriptors of
         regions() and descriptors() stay open. The child must get them before this call, and then owns them.
         """
-        self._close_helpers()
+        self._helper.close()
         self._tasks.abandon()
         self._loop.abandon()
 
     def close(self) -> None:
         """Close all connections at once and unmap everything."""
         self._loop.unwatch(self._helper.fd)
-        self._loop.unwatch(self._telemetry.fd)
-        self._close_helpers()
-        self._loop.close()
-
-    def _close_helpers(self) -> None:
         self._helper.close()
-        self._telemetry.close()
+        self._loop.close()

@@ -1,7 +1,7 @@
 """Asks brokers which metrics they want, and pushes these (KIP-714), as TelemetrySender does in Kafka's NetworkClient.
 
 The sender is one client instance, for all of its front-ends. A broker whose ApiVersions lacks the requests gets none.
-The counts are read in the sender, which takes some 100 us. A helper process makes the payload from them.
+The counts are read in the sender, which takes some 100 us. The helper makes the payload from them.
 """
 
 import logging
@@ -11,15 +11,14 @@ from typing import Any
 
 from cyproducer import metric_table
 from cyproducer.error_table import describe
-from cyproducer.host.control_messages import HandshakeError
 from cyproducer.protocol.fields import ZERO_UUID, ProtocolError
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.cluster.connection import Connection, NoAnswerError
 from cyproducer.sender.cluster.connections import Connections
-from cyproducer.sender.engine.native import Loop
+from cyproducer.sender.system.helper import Helper, HelperError
 from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Tasks
 from cyproducer.sender.telemetry.otlp import Request
-from cyproducer.sender.telemetry.payload_process import Payload, PayloadProcess
+from cyproducer.sender.telemetry.payload import MissingLibraryError, PayloadError, load_library, make_payload
 from cyproducer.sender.telemetry.states import ClientTelemetry, State, Subscription
 
 __all__ = ["Telemetry"]
@@ -38,27 +37,24 @@ class Telemetry:
     """Sends the requests when they are due, one at a time."""
 
     def __init__(
-        self, connections: Connections, tasks: Tasks, loop: Loop, settings: dict[str, Any], log: logging.Logger
+        self, connections: Connections, tasks: Tasks, helper: Helper, settings: dict[str, Any], log: logging.Logger
     ) -> None:
         self.enabled: bool = settings["enable_metrics_push"]
         self._connections = connections
         self._tasks = tasks
-        self._loop = loop
+        self._helper = helper
         self._rack: str = settings["client_rack"]
         self._log = log
         self._counts: Callable[[], Counts] = metric_table.nothing
-        self._process: PayloadProcess | None = None
         self._sticky: Connection | None = None  # the broker of the last request
-        self._is_asking = False  # a request is in flight
+        self._is_busy = False  # a payload is being made, or a request is in flight
         self._look_at_ms = 0
         self._id_wanted = False
         self._logged_error = 0
         self._telemetry = ClientTelemetry()
         self._telemetry.enabled = self.enabled
         self._end_by_ms: int | None = None
-        self._making: Counts | None = None  # what the payload in the making contains
-        self._sent: Counts | None = None  # what the push in flight contains
-        self._sent_ns = 0
+        self._sent: tuple[Counts, int] | None = None  # what the push in flight contains, and its time
         # Sums begin here, in ns since 1970: those of all pushes, and those of the next push with delta temporality.
         self._origin: Counts | None = None
         self._origin_ns = time.time_ns()
@@ -70,11 +66,6 @@ class Telemetry:
         self._counts = counts
         if self.enabled and continues:
             self._origin = self._since = counts()
-
-    @property
-    def fd(self) -> int:
-        """A descriptor that is readable when `collect()` must be called; -1: none."""
-        return -1 if self._process is None else self._process.fd
 
     def client_instance_id(self) -> str | None:
         """Return the id that a broker has assigned. Without one, let it be requested, also if nothing is sent."""
@@ -99,7 +90,7 @@ class Telemetry:
         enabled = self._telemetry.enabled
         self._telemetry = ClientTelemetry()
         self._telemetry.enabled = enabled
-        self._is_asking = False
+        self._is_busy = False
         self._confirm()
         self._origin, self._origin_ns = self._since, self._since_ns
 
@@ -108,7 +99,7 @@ class Telemetry:
     def tick(self, now_ms: int) -> int:
         """Send the request that is due. Return in how many ms something is due again."""
         due_ms = self._telemetry.due_ms(now_ms)
-        if due_ms is None or self._making is not None or self._is_asking or now_ms < self._look_at_ms:
+        if due_ms is None or self._is_busy or now_ms < self._look_at_ms:
             return NOTHING_DUE_MS
         if due_ms > 0:
             return due_ms
@@ -117,13 +108,9 @@ class Telemetry:
         connection = self._choose(api)
         if connection is None:
             return self._without_connection(asks, now_ms)
-        if asks:
-            known = self._telemetry.subscription
-            self._telemetry.begin()
-            body = {"client_instance_id": ZERO_UUID if known is None else known.client_instance_id}
-            self._send(connection, api, body, self._on_subscription)
-        else:
-            self._make_payload(now_ms)
+        self._telemetry.begin()
+        self._is_busy = True
+        self._tasks.start(self._ask_for_subscription(connection) if asks else self._make_and_push())
         return NOTHING_DUE_MS
 
     def _choose(self, api: ApiKey) -> Connection | None:
@@ -148,11 +135,10 @@ class Telemetry:
             return self._connections.connect_any()
         return NOTHING_DUE_MS
 
-    def _send(
-        self, connection: Connection, api: ApiKey, body: dict[str, Any], then: Callable[[dict[str, Any], int], None]
-    ) -> None:
-        self._is_asking = True
-        self._tasks.start(self._ask(connection, api, body, then))
+    async def _ask_for_subscription(self, connection: Connection) -> None:
+        known = self._telemetry.subscription
+        body = {"client_instance_id": ZERO_UUID if known is None else known.client_instance_id}
+        await self._ask(connection, ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, body, self._on_subscription)
 
     async def _ask(
         self, connection: Connection, api: ApiKey, body: dict[str, Any], then: Callable[[dict[str, Any], int], None]
@@ -169,7 +155,7 @@ class Telemetry:
                 self._log.exception("a request about metrics could not be handled")
         if telemetry is not self._telemetry:
             return  # of the client instance that has ended
-        self._is_asking = False
+        self._is_busy = False
         now_ms = self._tasks.now_ms
         if isinstance(error, NoAnswerError):
             self._confirm()
@@ -197,25 +183,27 @@ class Telemetry:
         if before is not None and before.delta != found.delta:
             self._since, self._since_ns = self._origin, self._origin_ns  # the receiver begins anew
         if not found.prefixes:
-            if self._process is not None:
-                self._process.end()
             return
         if before is None or not before.prefixes:
             self._log.info("brokers request metrics, every %d ms", found.push_interval_ms)
-        if self._process is None:
-            self._process = PayloadProcess()
-            self._loop.watch(self._process.fd)
+        self._tasks.start(self._load_library())
+
+    async def _load_library(self) -> None:
+        """Import the library before the first push is due, and find out whether it is installed."""
+        telemetry = self._telemetry
         try:
-            self._process.prepare()
-        except (OSError, HandshakeError):
+            await load_library(self._helper)
+        except PayloadError as error:
+            if telemetry is self._telemetry and not self._is_busy:  # a push that is being made fails as well
+                self._on_not_made(error)
+        except HelperError:
             pass  # the push tries again
 
     # ------------------------------------------------------------ pushes
 
-    def _make_payload(self, now_ms: int) -> None:
-        found = self._telemetry.subscription
-        assert found is not None and self._process is not None
-        self._telemetry.begin()
+    async def _make_and_push(self) -> None:
+        telemetry, found = self._telemetry, self._telemetry.subscription
+        assert found is not None
         counts = self._counts()
         wanted = Request(
             counts,
@@ -229,44 +217,37 @@ class Telemetry:
             self._rack,
         )
         try:
-            self._process.request(wanted)
-        except (OSError, HandshakeError) as error:
-            self._log.warning("the metrics for the brokers could not be prepared: %s", error)
-            self._telemetry.on_not_made(now_ms)
-        else:
-            self._making, self._sent_ns = counts, wanted.now_ns
-
-    def collect(self, now_ms: int) -> None:
-        """Push the payload that has been made."""
-        assert self._process is not None
-        for made in self._process.collect():
-            counts, self._making = self._making, None
-            if made.missing:
-                self._telemetry.on_not_made(now_ms)
-                self._disable(f"{MISSING} ({made.error})")
-            elif made.error:
-                self._log.warning("the metrics for the brokers could not be prepared: %s", made.error)
-                self._telemetry.on_not_made(now_ms)
-            else:
-                self._push(made, counts)
-
-    def _push(self, made: Payload, counts: Counts | None) -> None:
-        connection = self._choose(ApiKey.PUSH_TELEMETRY)
-        found = self._telemetry.subscription
-        if self._telemetry.state is State.TERMINATING_PUSH_NEEDED:
-            self._telemetry.begin()  # the end has begun while this push was made, so it is the last one
-        if connection is None or found is None:
-            self._telemetry.take_back()
+            made = await make_payload(self._helper, wanted)
+        except PayloadError as error:
+            if telemetry is self._telemetry:
+                self._is_busy = False
+                self._on_not_made(error)
             return
-        self._sent = counts
+        if telemetry is not self._telemetry:
+            return  # of the client instance that has ended
+        connection = self._choose(ApiKey.PUSH_TELEMETRY)
+        if telemetry.state is State.TERMINATING_PUSH_NEEDED:
+            telemetry.begin()  # the end has begun while this push was made, so it is the last one
+        if connection is None:
+            self._is_busy = False
+            telemetry.take_back()
+            return
+        self._sent = counts, wanted.now_ns
         body = {
             "client_instance_id": found.client_instance_id,
             "subscription_id": found.subscription_id,
-            "terminating": self._telemetry.terminating,
+            "terminating": telemetry.terminating,
             "compression_type": made.codec,
             "metrics": made.data,
         }
-        self._send(connection, ApiKey.PUSH_TELEMETRY, body, self._on_pushed)
+        await self._ask(connection, ApiKey.PUSH_TELEMETRY, body, self._on_pushed)
+
+    def _on_not_made(self, error: PayloadError) -> None:
+        self._telemetry.on_not_made(self._tasks.now_ms)
+        if isinstance(error, MissingLibraryError):
+            self._disable(f"{MISSING} ({error})")
+        else:
+            self._log.warning("the metrics for the brokers could not be prepared: %s", error)
 
     def _on_pushed(self, body: dict[str, Any], now_ms: int) -> None:
         if body["error_code"]:
@@ -277,7 +258,7 @@ class Telemetry:
     def _confirm(self) -> None:
         """Let the next push with delta temporality begin where the push in flight ends."""
         if self._sent is not None:
-            self._since, self._since_ns, self._sent = self._sent, self._sent_ns, None
+            (self._since, self._since_ns), self._sent = self._sent, None
 
     # ------------------------------------------------------------ errors
 
@@ -292,9 +273,3 @@ class Telemetry:
     def _disable(self, reason: str) -> None:
         self._telemetry.enabled = False
         self._log.warning("metrics are not pushed to brokers: %s", reason)
-        if self._process is not None:
-            self._process.end()
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.close()

@@ -64,7 +64,7 @@ def pump(rig: Rig, iterations: int = 30) -> None:
 
 
 def helpers() -> list[int]:
-    return [child.pid for child in psutil.Process().children() if name_of(child) == "cyp-telemetry"]
+    return [child.pid for child in psutil.Process().children() if name_of(child) == "cyp-helper"]
 
 
 def states(rig: Rig):
@@ -167,7 +167,10 @@ def test_a_list_without_metrics_is_asked_for_again_and_nothing_is_pushed(start: 
     assert len(helpers()) == 1
     telemetry.metrics = []
     telemetry.push_codes.append(UNKNOWN_SUBSCRIPTION_ID)
-    run_until(rig.engine, lambda: not helpers())
+    run_until(rig.engine, lambda: states(rig).subscription.prefixes == ())
+    count = len(telemetry.pushed)
+    pump(rig)
+    assert len(telemetry.pushed) == count
 
 
 def test_without_a_subscription_the_pause_is_the_interval(start: Start) -> None:
@@ -209,7 +212,6 @@ def test_another_error_ends_the_push(start: Start, caplog: pytest.LogCaptureFixt
     pump(rig)
     assert (len(telemetry.asked), len(telemetry.pushed)) == (1, int(request_of == "push_codes"))
     assert len([record for record in caplog.records if "metrics are not pushed" in record.message]) == 1
-    run_until(rig.engine, lambda: not helpers())
     deliver(rig)
     rig.check()
 
