@@ -108,4 +108,4 @@ def _resolve(question: Fields) -> Fields:
         return {"error": [error.errno, error.strerror] if isinstance(error, OSError) else [str(error)]}
 
 
-JOBS = {"resolve": Job(_resolve)}
+JOBS: dict[str, Job] = {"resolve": _resolve}

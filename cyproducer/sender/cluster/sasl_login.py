@@ -15,7 +15,7 @@ import base64
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.security.login import Login
@@ -138,7 +138,21 @@ def _fields_of(token: Token) -> Fields:
 def jobs(settings: Mapping[str, Any]) -> dict[str, Job]:
     """Return the jobs of a sender with these settings, for one helper."""
     made = _Jobs({name: value for name, value in settings.items() if name.startswith(_USED)})
-    return {"sasl begin": made.job(made.begin), "sasl go on": made.job(made.go_on), "sasl check": made.job(made.check)}
+    return {"sasl begin": _job(made.begin), "sasl go on": _job(made.go_on), "sasl check": _job(made.check)}
+
+
+def _job(run: Job) -> Job:
+    """Return a job whose errors are answers."""
+
+    def answered(question: Fields) -> Fields:
+        try:
+            return run(question)
+        except SaslError as error:
+            return {"error": str(error), "retryable": error.retryable}
+        except Exception as error:  # its text may show a secret
+            return {"error": f"SASL failed: {type(error).__name__}", "retryable": True}
+
+    return answered
 
 
 class _Jobs:
@@ -149,20 +163,6 @@ class _Jobs:
         self._login = Login(settings)
         self._lock = threading.Lock()
         self._clients: dict[int, tuple[int, SaslClient]] = {}  # by node, with the number of the exchange
-
-    @staticmethod
-    def job(run: Callable[[Fields], Fields]) -> Job:
-        """Return a job whose errors are answers."""
-
-        def answered(question: Fields) -> Fields:
-            try:
-                return run(question)
-            except SaslError as error:
-                return {"error": str(error), "retryable": error.retryable}
-            except Exception as error:  # its text may show a secret
-                return {"error": f"SASL failed: {type(error).__name__}", "retryable": True}
-
-        return Job(answered)
 
     def begin(self, question: Fields) -> Fields:
         """Make a client, and its first message."""

@@ -21,7 +21,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from cyproducer.host import control_messages
 from cyproducer.sender.system.daemonise import close_others, forbid_core_dumps, name_process
@@ -35,12 +35,8 @@ TOO_LONG = "a message is too long"
 
 Fields = dict[str, Any]
 
-
-class Job(NamedTuple):
-    """A function that gets the fields of a question and returns those of the answer, and how nice its thread is."""
-
-    run: Callable[[Fields], Fields]
-    nice: int = 0
+Job = Callable[[Fields], Fields]
+"""Gets the fields of a question, and returns those of the answer."""
 
 
 class HelperError(Exception):
@@ -155,6 +151,8 @@ class Helper:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
+                ours.setblocking(False)
+                self._epoll.register(ours, select.EPOLLIN)
                 with blocked():
                     self._pid = os.fork()
                     if self._pid == 0:
@@ -162,8 +160,6 @@ class Helper:
             except OSError:
                 ours.close()
                 raise
-        ours.setblocking(False)
-        self._epoll.register(ours, select.EPOLLIN)
         return ours
 
     def _end(self) -> None:
@@ -280,10 +276,7 @@ def _run(make_jobs: Callable[[], Mapping[str, Job]], sock: socket.socket) -> NoR
 def _answer(jobs: Mapping[str, Job], sock: socket.socket, question: dict[str, Any]) -> None:
     number = question["id"]
     try:
-        job = jobs[question["job"]]
-        if job.nice:
-            os.nice(job.nice)  # Linux: of this thread
-        _send(sock, {"id": number}, job.run(question["fields"]))
+        _send(sock, {"id": number}, jobs[question["job"]](question["fields"]))
     except Exception as error:
         # the text of another error may show a secret
         text = TOO_LONG if isinstance(error, control_messages.HandshakeError) else type(error).__name__

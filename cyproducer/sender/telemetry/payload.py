@@ -1,7 +1,6 @@
 """Makes the payloads of pushes in the helper, so that the sender's loop does not wait for them.
 
-Importing the library takes some 60 ms, and a sender with 1,024 topics has 9,000 numbers. A payload is less urgent than
-records, so it is made in a nice thread.
+Importing the library takes some 60 ms, and a sender with 1,024 topics has 9,000 numbers.
 
     the job "metrics"   {"data": a marshalled otlp.Request} -> {"codec", "data": the payload}
                         {}: only import the library         -> {}
@@ -15,8 +14,6 @@ from cyproducer.sender.system.helper import EndedError, Fields, Helper, HelperEr
 from cyproducer.sender.telemetry import otlp
 
 __all__ = ["JOBS", "MissingLibraryError", "Payload", "PayloadError", "load_library", "make_payload"]
-
-_NICE = 10
 
 
 class Payload(NamedTuple):
@@ -73,4 +70,4 @@ def _make(question: Fields) -> Fields:
         return {"error": f"{type(error).__name__}: {error}"[:1000], "missing": False}
 
 
-JOBS = {"metrics": Job(_make, nice=_NICE)}
+JOBS: dict[str, Job] = {"metrics": _make}

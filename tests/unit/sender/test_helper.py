@@ -56,16 +56,11 @@ def long(fields: Fields) -> Fields:
     return {"text": "x" * (control_messages.MESSAGE_BYTES_MAX + 1)}
 
 
-def niceness(fields: Fields) -> Fields:
-    return {"main": os.getpriority(os.PRIO_PROCESS, os.getpid()), "thread": os.getpriority(os.PRIO_PROCESS, 0)}
-
-
 def limits(fields: Fields) -> Fields:
     return {"core": resource.getrlimit(resource.RLIMIT_CORE), "threads": threading.active_count()}
 
 
-JOBS = {each.__name__: Job(each) for each in (echo, hang, wait, die, die_once, fail, long, limits)}
-JOBS |= {"nice": Job(niceness, nice=7), "normal": Job(niceness)}
+JOBS: dict[str, Job] = {each.__name__: each for each in (echo, hang, wait, die, die_once, fail, long, limits)}
 
 
 @pytest.fixture
@@ -183,12 +178,6 @@ def test_a_question_that_cannot_be_asked(asking: Asking, monkeypatch: pytest.Mon
         asking.ask("echo", data=b"a").wait()
     assert asking.helper._pending == {}
     assert descriptors() <= before + 1  # that of a process that has not been reaped yet
-
-
-def test_only_the_thread_of_a_job_is_nice(asking: Asking) -> None:
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert asking.ask("nice").wait() == {"main": own, "thread": min(own + 7, 19)}
-    assert asking.ask("normal").wait() == {"main": own, "thread": own}
 
 
 def test_no_thread_is_left_of_an_answered_question(asking: Asking) -> None:
