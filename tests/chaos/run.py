@@ -18,7 +18,7 @@ from chaos.journal import Life
 from chaos.monkey import ACTIONS, Monkey
 from chaos.world import World
 from cyproducer import errors
-from cyproducer.sender.process.failure_file import INTERVAL_S
+from cyproducer.sender.process.files import INTERVAL_S
 
 PARTITIONS = 48
 FEW_PARTITIONS = 3  # with a small max.message.bytes: so that batches are larger than that

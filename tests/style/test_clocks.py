@@ -31,7 +31,7 @@ READERS = {
     "cyproducer/sender/handover/handover.py": (1, "when a sender was started, for its status"),
     "cyproducer/sender/control/sender_info.py": (1, "when a sender was started, for its status"),
     "cyproducer/sender/control/control_server.py": (3, "when a sender was started, and records failed, for its status"),
-    "cyproducer/sender/process/housekeeping.py": (2, "the age of files; a wrong clock keeps them or not"),
+    "cyproducer/sender/process/files.py": (2, "the age of files; a wrong clock keeps them or not"),
     "cyproducer/sender/cluster/telemetry.py": (2, "the times of metrics that are pushed to brokers"),
     "cyproducer/observe/failures.py": (1, "the age of failures in a file; a wrong clock keeps them or not"),
     "cyproducer/observe/logfmt.py": (1, "the time of a line of the log"),

@@ -19,6 +19,7 @@ from cyproducer.sender.handover.election import Election
 from cyproducer.sender.handover.handover import Handover, Post
 from cyproducer.sender.process.supervisor import Child, Report, Supervisor
 from cyproducer.sender.system.daemonise import (
+    Signals,
     close_others,
     forbid_core_dumps,
     leave_environment,
@@ -27,7 +28,6 @@ from cyproducer.sender.system.daemonise import (
     to_null,
 )
 from cyproducer.sender.system.log_relay import LogRelay
-from cyproducer.sender.system.signals import Signals
 from cyproducer.shm.native import DEBUG, crashpoint, hide_memory, set_command_line, set_role
 
 __all__ = ["main", "serve"]

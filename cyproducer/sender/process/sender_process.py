@@ -16,10 +16,8 @@ from cyproducer.sender.control.control_server import Control, Facts
 from cyproducer.sender.control.front_end_warnings import FrontEndHandler
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from cyproducer.sender.handover.handover import ARENA, OUTCOMES, SENDER_WAKE, WAKE, Handover, Line, Post
-from cyproducer.sender.process import other_senders
-from cyproducer.sender.process.failure_file import FailureFile
-from cyproducer.sender.system.daemonise import name_process, reap, to_null
-from cyproducer.sender.system.signals import PeerProcess, Signals, fork
+from cyproducer.sender.process import files
+from cyproducer.sender.system.daemonise import PeerProcess, Signals, fork, name_process, reap, to_null
 from cyproducer.shm.native import DEBUG, crashpoint, set_role
 
 __all__ = ["Serving"]
@@ -77,7 +75,7 @@ class Serving:
                 os._exit(1)
         if not self.line.send_last({"op": "finished"}):
             # No supervisor is left, so this process writes the ledger of failures and the log.
-            FailureFile(self.post, control.ledger).close()
+            files.FailureFile(self.post, control.ledger).close()
             self.post.election.release()
             self.post.relay.start()
             self.log.info("ended")
@@ -123,8 +121,8 @@ class Serving:
     def _report(self, control: Control) -> None:
         post, handover = self.post, self.handover
         place = post.place
-        mine = other_senders.describe(place.socket, post.identity)
-        warning = other_senders.too_many(os.path.dirname(place.description), mine)
+        mine = files.describe(place.socket, post.identity)
+        warning = files.too_many(os.path.dirname(place.description), mine)
         if warning:
             control.attaching.standing_warnings.append(warning)
         if not handover.restarts:

@@ -18,12 +18,8 @@ from cyproducer.host.orphans import reap_orphans
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.handover import upgrade
 from cyproducer.sender.handover.handover import Handover, Post, received
-from cyproducer.sender.process.failure_file import FailureFile
-from cyproducer.sender.process.housekeeping import remove_old_files
-from cyproducer.sender.process.published_files import Names
-from cyproducer.sender.system.background import start_thread
-from cyproducer.sender.system.daemonise import reap, state_of
-from cyproducer.sender.system.signals import PeerProcess, Signals, fork
+from cyproducer.sender.process.files import FailureFile, Names, remove_old_files
+from cyproducer.sender.system.daemonise import PeerProcess, Signals, fork, reap, start_thread, state_of
 from cyproducer.shm.liveness import read_liveness
 from cyproducer.shm.native import DEBUG, crashpoint
 

@@ -24,8 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from cyproducer.host import control_messages
-from cyproducer.sender.system.daemonise import close_others, forbid_core_dumps, name_process
-from cyproducer.sender.system.signals import blocked
+from cyproducer.sender.system.daemonise import blocked, close_others, forbid_core_dumps, name_process
 from cyproducer.sender.system.tasks import Reply
 
 __all__ = ["EndedError", "Fields", "Helper", "HelperError", "Job", "JobError", "NotAskedError"]

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 
 from cyproducer.observe.logfmt import LogfmtFormatter
-from cyproducer.sender.system.background import start_thread
+from cyproducer.sender.system.daemonise import start_thread
 
 __all__ = ["LogRelay"]
 

@@ -124,12 +124,12 @@ def test_names_of_a_named_sender_are_made_again(
 
 
 SLOW_DESCRIPTION = """
-from cyproducer.sender.process import other_senders
-write = other_senders.write_description
+from cyproducer.sender.process import files
+write = files.write_description
 def slowly(*arguments):
     time.sleep(0.3)
     write(*arguments)
-other_senders.write_description = slowly
+files.write_description = slowly
 """
 
 

@@ -13,7 +13,7 @@ from cyproducer.host import credentials
 from cyproducer.host.rendezvous import RendezvousError, create_private, open_private, set_socket_mode
 from cyproducer.observe import failures
 from cyproducer.sender.process import main
-from cyproducer.sender.process.other_senders import write_description
+from cyproducer.sender.process.files import write_description
 
 
 def make_link(path: Path, victim: Path) -> None:

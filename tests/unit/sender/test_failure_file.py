@@ -16,8 +16,8 @@ from support.process import wait_until
 from cyproducer.host.rendezvous import Rendezvous
 from cyproducer.observe import failures
 from cyproducer.observe.ledger import Ledger
-from cyproducer.sender.process import failure_file
-from cyproducer.sender.process.failure_file import FailureFile
+from cyproducer.sender.process import files
+from cyproducer.sender.process.files import FailureFile
 
 DAY_S = 86_400.0
 
@@ -61,7 +61,7 @@ def test_a_file_that_is_damaged_holds_nothing(tmp_path: Path, text: str) -> None
 
 @pytest.fixture
 def post(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(failure_file, "INTERVAL_S", 0.1)
+    monkeypatch.setattr(files, "INTERVAL_S", 0.1)
     stem = str(runtime_dir / "s")
     return SimpleNamespace(
         place=Rendezvous(stem, stem + ".sock", stem + ".json"),
@@ -97,7 +97,7 @@ def test_the_first_failure_is_written_at_once_and_what_follows_once_a_second(pos
     ledger.add("a", "t", "X", 1, time.time())
     file.changed()
     due = file.due()
-    assert due is not None and due - time.monotonic() <= failure_file.INTERVAL_S
+    assert due is not None and due - time.monotonic() <= files.INTERVAL_S
 
     def write() -> bool:
         file.write_if_due()
@@ -135,7 +135,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Simulate a file system that does not answer until the event is set."""
     answer = threading.Event()
     write = failures.write
-    monkeypatch.setattr(failure_file, "FLUSH_S", 0.1)
+    monkeypatch.setattr(files, "FLUSH_S", 0.1)
     monkeypatch.setattr(failures, "write", lambda path, data: answer.wait(60) and write(path, data))
     yield answer
     answer.set()

@@ -23,8 +23,7 @@ from cyproducer.sender.handover import upgrade
 from cyproducer.sender.handover.handover import Handover, Held, Line, received
 from cyproducer.sender.process import supervisor
 from cyproducer.sender.process.supervisor import Child, Supervisor, backoff_s
-from cyproducer.sender.system.daemonise import reap, state_of
-from cyproducer.sender.system.signals import PeerProcess
+from cyproducer.sender.system.daemonise import PeerProcess, reap, state_of
 from cyproducer.shm.native import LAYOUT_VERSION, count_undelivered, create_arena
 
 

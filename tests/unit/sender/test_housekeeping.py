@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cyproducer.sender.process import housekeeping
-from cyproducer.sender.process.housekeeping import remove_old_files
+from cyproducer.sender.process import files
+from cyproducer.sender.process.files import remove_old_files
 
 DAY_S = 86_400.0
 
@@ -70,7 +70,7 @@ def test_names_of_a_killed_sender_go_after_a_day(runtime_dir: Path) -> None:
 
 
 def test_no_more_than_a_number_stay(runtime_dir: Path, living: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "ENDED_MAX", 3)
+    monkeypatch.setattr(files, "ENDED_MAX", 3)
     for number in range(10, 20):
         make(runtime_dir, stem(number) + ".log", 60.0 * number)
     make(runtime_dir, living + ".log", 0.5 * DAY_S)

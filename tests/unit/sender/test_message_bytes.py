@@ -29,7 +29,7 @@ from cyproducer.producer.attach.sender_address import Address
 from cyproducer.sender.handover import upgrade
 from cyproducer.sender.handover.handover import Handover, Held, Line, received
 from cyproducer.sender.process.supervisor import Child, Supervisor
-from cyproducer.sender.system.signals import PeerProcess
+from cyproducer.sender.system.daemonise import PeerProcess
 
 STORED = dict(
     line.split("\t", 1) for line in (Path(__file__).parent / "message_bytes.txt").read_text().splitlines() if line
