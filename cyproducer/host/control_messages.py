@@ -3,47 +3,7 @@
 A UNIX SOCK_SEQPACKET socket preserves message boundaries, so no process waits for the rest of a message that a slow
 peer has sent in part.
 
-    front-end -> sender   {"op": "attach", "layout", "version", "challenge": true} -> {"ok": true, "challenge"}, first,
-                          if its settings have credentials
-                          {"op": "attach", "layout", "version", "pid", "time_namespace", "network_namespace", "app",
-                           "slots", "settings", "sender_settings"[, "proof"][, "files"]}; "proof" is that of
-                          credentials.py, "files" those of credential_files.py
-                          with descriptors ARENA, PIDFD, WAKE (datagram socket that the sender writes)
-    sender -> front-end   {"ok": true, "attach_id", "sender_pid", "max_request_size"[, "command_key"]}; the key is for
-                          the commands of a transactional producer
-                          with descriptors OUTCOMES (read-only), SNAPSHOT (read-only),
-                          WAKE (eventfd that the front-end writes)
-                          or {"ok": false, "error": code name, "message"[, "shortage", "limits", "replaceable"
-                          [, "needs_token"]]}: the optional fields if the sender has too few resources (limits.py)
-    before an attach,     {"op": "token", "token", "expires_at", "extensions", "serve"}: an OAuth token, which a broker
-    or on another         checks; "serve": this connection stays, and the sender asks on it for further tokens
-    connection            or {"op": "token", "error"}: there is none
-    sender                {"ok": true}, or {"ok": false, "error": code name, "message"}; with the code UNCHECKED the
-                          same token may be taken later
-                          {"op": "token"}: asks for a token
-    later, front-end      {"op": "want", "topic": name, "partition": index}
-                                                                requests a wake-up when the snapshot has the topic's
-                                                                metadata, or newer metadata if it lacks the partition
-                          {"op": "close"}                       everything is acknowledged: detach
-    sender                {"op": "warning", "message"}          for the logger cyproducer.sender
-                          {"op": "refused", "topic", "message"} a "want" is refused: the table of topics has no space
-                          {"op": "ended"}                       the sender ends: it sends no more batches and hangs up
-                          {"op": "detached", "message"}         the front-end is detached; the sender continues and may
-                                                                still deliver the batches that it knows
-    A hang-up without "ended" or "detached" means that sender and supervisor are gone. The front-end then owns its
-    unsent batches again.
-    front-end, on another {"op": "transaction", "attach_id", "key", "number", "do", "producer_id", "epoch"
-    connection            [, "group", "offsets"]}: "do" is "init", "fail", "commit", "abort" or "offsets". A hang-up
-                          does not end the command; a repeated number gets the result of the first one. The answer
-                          comes when it is known. The connection may bring the next command of this front-end:
-                          {"ok": true, "producer_id", "epoch"}
-                          or {"ok": false, "kind": "abortable" | "fatal" | "retriable", "code", "message"}
-                          or {"ok": false, "error": code name, "message"}: the sender does not take the command
-    any process           {"op": "status"} -> the status as JSON; {"op": "stop"} -> drain and end
-                          {"op": "transactions", "do": "list" | "describe" | "abort", ...} -> the answer of
-                          sender/cluster/queries.py as JSON
-                          {"op": "client_instance_id"} -> {"ok": true, "id": text or null, "pushes": whether the sender
-                          pushes metrics}; without an id, the sender requests one
+The messages themselves are in messages.py.
 """
 
 import array

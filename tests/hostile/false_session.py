@@ -9,6 +9,7 @@ from typing import Any
 
 from cyproducer import KafkaProducer
 from cyproducer.errors import KafkaError
+from cyproducer.sender.control.requests import Operation
 from hostile.false_sender import send_step
 from hostile.live_control import LiveControl
 from hostile.messages import Step
@@ -28,10 +29,10 @@ class FalseSession:
     def __init__(self) -> None:
         self.inputs = 0
         self.live = LiveControl()
-        self.control = self.live.control
+        self.server = self.live.server
         self._commands: list[Step] = []
         # The answer to a command of a producer comes from here.
-        self.control._transaction_commands = self
+        self.server._requests.operations["transaction"] = Operation(self.do, of_front_end=False)
         self._failures: list[BaseException] = []
 
     @contextlib.contextmanager
@@ -53,7 +54,7 @@ class FalseSession:
         try:
             while not ending.is_set():
                 self.live.now = time.monotonic()
-                self.control.turn(self.live.engine.run(1))
+                self.server.turn(self.live.engine.run(1))
                 select.select([], [], [], 0.0005)
         except BaseException as error:
             self._failures.append(error)
@@ -76,9 +77,9 @@ class FalseSession:
             assert again is session or not session.alive
             producer.close(0)
 
-    def do(self, peer: Any, message: dict[str, Any]) -> None:
+    def do(self, peer: Any, message: dict[str, Any], fds: list[int]) -> None:
         """Answer a command with the next message of the fuzzer. Without one, do as a sender that succeeds."""
-        self.control.table.finish(peer)
+        self.server.table.finish(peer)
         if self._commands:
             self.inputs += 1
             send_step(peer.socket, self._commands.pop(0))
@@ -103,4 +104,4 @@ class FalseSession:
         self._commands = []
 
     def _peer_of(self, session: Any) -> Any:
-        return self.control.table.front_ends[session.attachment.attach_id]
+        return self.server.table.front_ends[session.attachment.attach_id]

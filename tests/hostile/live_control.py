@@ -11,10 +11,13 @@ from pathlib import Path
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
+from cyproducer.observe.ledger import Ledger
 from cyproducer.security.token_source import Token
 from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.cluster.supplied_tokens import Refusal
-from cyproducer.sender.control.control_server import Control, Facts
+from cyproducer.sender.control.facts import Facts
+from cyproducer.sender.handover.handover import Line
+from cyproducer.sender.process.assembly import assemble
 from cyproducer.sender.system.tasks import Signal
 from cyproducer.shm.native import LAYOUT_VERSION
 from hostile.messages import (
@@ -83,11 +86,13 @@ class LiveControl:
         settings = Settings.for_sender({"bootstrap_servers": "127.0.0.1:9", **more}).sender_settings()
         self.now = time.monotonic()
         self.engine = Engine(settings, self.log)
-        self.control = Control(self.engine, listener, Facts(self.path, settings, None), self.log, lambda: self.now)
+        facts, parts = Facts(self.path, settings, None), self.engine.parts()
+        control = assemble(parts, listener, facts, Line(), Ledger(), self.log, lambda: self.now)
+        self.server, self.ending = control.server, control.ending
         if self.tokens:
             self._check_tokens_here()
         self.honest = [self._attach_honest(), self._attach_honest(**TRANSACTIONAL)]
-        self.control.table.front_ends[2].meta["command_key"] = COMMAND_KEY
+        self.server.table.front_ends[2].meta["command_key"] = COMMAND_KEY
 
     def _check_tokens_here(self) -> None:
         """Stand between the sender and its helper process, which is started now."""
@@ -122,7 +127,7 @@ class LiveControl:
             return
         for honest in self.honest:
             honest.close()
-        for peer in self.control.close():
+        for peer in self.server.close():
             peer.close()
         self.engine.close()
         os.unlink(self.path)
@@ -135,7 +140,7 @@ class LiveControl:
 
     def turn(self, seconds: float = 0.0) -> None:
         self.now += seconds
-        self.control.turn(self.engine.run(0))
+        self.server.turn(self.engine.run(0))
 
     def _attach_honest(self, **more: object) -> socket.socket:
         message = {"op": "attach", "layout": LAYOUT_VERSION, "pid": os.getpid(), "app": "honest", "slots": _slots(),
@@ -219,7 +224,7 @@ class LiveControl:
         tokens = self.engine.supplied_tokens()
         # A token that is valid for years: no other one would be requested in the next examples.
         lasts = tokens is not None and tokens.current is not None and tokens.current.expires_at is not None
-        if self.control.draining or lasts:  # a "stop" is allowed: this user owns the server
+        if self.ending.is_draining or lasts:  # a "stop" is allowed: this user owns the server
             self.close()
             self._begin()
             return
@@ -235,13 +240,13 @@ class LiveControl:
         for honest in self.honest:
             control_messages.send(honest, {"op": "want", "topic": "honest"})
         give_up = time.monotonic() + _CLOSE_S
-        while len(self.control.table.peers) > len(self.honest) or set(descriptors().values()) - set(before.values()):
+        while len(self.server.table.peers) > len(self.honest) or set(descriptors().values()) - set(before.values()):
             self.turn(0.1)
             left = {fd: what for fd, what in descriptors().items() if before.get(fd) != what}
-            assert time.monotonic() < give_up, f"the server keeps {left}, {len(self.control.table.peers)} peers"
+            assert time.monotonic() < give_up, f"the server keeps {left}, {len(self.server.table.peers)} peers"
             select.select([], [], [], 0.001)
-            if len(descriptors()) <= len(before) and len(self.control.table.peers) == len(self.honest):
+            if len(descriptors()) <= len(before) and len(self.server.table.peers) == len(self.honest):
                 break
-        assert [peer.app for peer in self.control.table.front_ends.values()] == ["honest"] * len(self.honest)
+        assert [peer.app for peer in self.server.table.front_ends.values()] == ["honest"] * len(self.honest)
         for honest in self.honest:
             self._read(honest)

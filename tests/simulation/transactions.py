@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cyproducer import errors
+from cyproducer.host.messages import parse_command
 from cyproducer.producer.attach import connect
 from cyproducer.producer.transactions.facts import Command, State
-from cyproducer.sender.control.transaction_commands import parse_command
 from simulation.events import MS, Events
 from simulation.sender import SenderKilledError
 
@@ -193,7 +193,8 @@ class Transactions:
                     self.on_commit = None
             if message["do"] == "offsets":
                 self.all[-1].has_offset = True
-            attach_id, fields = parse_command(message)
+            fields = parse_command(message)._asdict()
+            attach_id, _ = fields.pop("attach_id"), fields.pop("key")
             self._manager._commands.change(call, command=command._replace(was_sent=True))
             try:
                 sender.command(attach_id, fields, self._answers.append)

@@ -181,7 +181,7 @@ def test_every_package_has_a_rule():
         ("cyproducer.security.sasl", "from cyproducer.config import kinds", False, False),
         ("cyproducer.security.sasl", "from cyproducer.sender.cluster import broker", False, False),
         ("cyproducer.spark.writer", "from cyproducer.producer.waiting import x", False, False),
-        ("cyproducer.cli.main", "from cyproducer.sender.control.control_server import main", False, False),
+        ("cyproducer.cli.main", "from cyproducer.sender.control.server import main", False, False),
         ("cyproducer.errors", "from cyproducer.producer import x", False, False),
         ("cyproducer", "from cyproducer.sender import x", False, True),
     ],

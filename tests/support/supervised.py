@@ -64,7 +64,7 @@ def trouble(log: str) -> list[str]:
 #: What a patch may change. Another version may have it elsewhere.
 PATCHED = """
 from cyproducer.sender.cluster import engine
-from cyproducer.sender.control import control_server
+from cyproducer.sender.control import server
 from cyproducer.sender.process import sender_process, supervisor
 """
 

@@ -24,7 +24,7 @@ MEMORY = ("shm", "host", "record")
 PACKAGES = {
     "shm": Package((), ("unit/shm", "model", "integration/engine/test_takeover.py")),
     "host": Package(
-        (*LEAVES, "shm"),
+        (*LEAVES, "shm", "record"),
         (
             *("unit/host", "unit/producer/test_attach_interrupted.py", "integration/sender/test_sender_process.py"),
             "versions",
@@ -95,7 +95,16 @@ PACKAGES = {
         (*MEMORY, *LEAVES, "sender.system", "observe"), ("unit/sender", "integration/sender/test_sender_upgrade.py")
     ),
     "sender.control": Package(
-        (*MEMORY, *LEAVES, "sender.system", "sender.handover", "observe"), ("unit/sender", "integration/sender")
+        (
+            *MEMORY,
+            *LEAVES,
+            "sender.system",
+            "sender.engine",
+            "sender.cluster",
+            "sender.handover",
+            "observe",
+        ),
+        ("unit/sender", "integration/sender"),
     ),
     "sender.process": Package(
         (

@@ -9,8 +9,10 @@ from typing import Any
 from fake_engine import Engine
 
 from cyproducer.host import control_messages
-from cyproducer.sender.control.control_server import Control, Facts
-from cyproducer.sender.control.front_end_warnings import FrontEndHandler
+from cyproducer.observe.ledger import Ledger
+from cyproducer.sender.control.facts import Facts
+from cyproducer.sender.handover.handover import Line
+from cyproducer.sender.process.assembly import assemble
 from cyproducer.shm.native import LAYOUT_VERSION, create_arena
 
 SETTINGS = {"bootstrap_servers": ["b:9092"], "client_id": "c", "max_request_size": 1 << 20, "request_timeout_ms": 30000}
@@ -43,16 +45,19 @@ class Sender:
         self.log.setLevel(logging.DEBUG)
         self.engine = Engine(SETTINGS, self.log)
         facts = {"idle_timeout_s": 30.0, **facts}
-        self.control = Control(self.engine, listener, Facts(self.path, SETTINGS, **facts), self.log, lambda: self.now)
-        self.handler = FrontEndHandler(self.control)
-        self.log.addHandler(self.handler)
+        self.line = Line()
+        self.facts = Facts(self.path, SETTINGS, **facts)
+        parts = self.engine.parts()
+        self.control = assemble(parts, listener, self.facts, self.line, Ledger(), self.log, lambda: self.now)
+        self.server, self.table, self.ending = self.control.server, self.control.server.table, self.control.ending
+        self.log.addHandler(self.control.handler)
         self.keys: dict[Any, str] = {}  # of transactional front-ends, by attach id
         self.clients: list[socket.socket] = []
 
     def turn(self, seconds: float = 0.0) -> None:
         self.now += seconds
         for _ in range(3):
-            self.control.turn(self.engine.run(0))
+            self.server.turn(self.engine.run(0))
 
     def connect(self) -> socket.socket:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -81,8 +86,8 @@ class Sender:
         return answer, client
 
     def close(self) -> None:
-        self.log.removeHandler(self.handler)
-        for peer in self.control.close():
+        self.log.removeHandler(self.control.handler)
+        for peer in self.server.close():
             peer.close()
         for client in self.clients:
             client.close()

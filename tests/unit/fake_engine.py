@@ -1,21 +1,23 @@
-"""Defines an engine without a data plane, for tests of the control plane: regions, an epoll, and a list of calls."""
+"""Defines an engine without a data plane, for tests of the control server: regions, an epoll, and a list of calls."""
 
 import os
 import select
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from probe.native import SHARE_BYTES
 from support import layout
 
 from cyproducer import metric_table
+from cyproducer.sender.cluster.engine import Parts
 from cyproducer.shm.native import LAYOUT_VERSION, Region, SnapshotWriter
 
 PAGE = 4096
 
 
 class Engine:
-    """Like cyproducer.sender.cluster.engine.Engine; the test sets `failures` and `pending`."""
+    """Has parts like those of cyproducer.sender.cluster.engine.Engine; the test sets `failures` and `pending`."""
 
     def __init__(self, sender_settings: dict[str, Any], log: Any) -> None:
         self.settings = sender_settings
@@ -31,7 +33,9 @@ class Engine:
         self.failures: list[tuple[int, str, int, int]] = []
         self.pending = 0
         self.cluster: str | None = None
-        self.violators: list[int] = []
+        self.violations: list[tuple[int, str]] = []
+        self.connections: list[dict[str, Any]] = []
+        self.last_error: str | None = None
         self.gone: list[int] = []
         self.next_id = 1
         self.client_instance: str | None = None
@@ -41,7 +45,49 @@ class Engine:
         self.transactions: list[dict[str, Any]] = []
         self.transactional: dict[int, bool] = {}
         self.tokens: Any = None  # SuppliedTokens
-        self.ends: list[str] = []  # calls of end_metrics_push() and resume_metrics_push()
+        self.ends: list[str] = []  # calls of the telemetry's end() and resume()
+
+    def parts(self) -> Any:
+        """Return what the control server uses. The methods are looked up at each call: a test may replace them."""
+        return Parts(  # type: ignore[arg-type]
+            front_ends=SimpleNamespace(
+                attach=lambda *request: self.attach(*request),
+                detach=lambda attach_id: self.detach(attach_id),
+                release=lambda attach_id: self.release(attach_id),
+                is_closing=lambda: self.closing,
+                released_before=lambda: False,
+                descriptors=self.descriptors,
+                take_gone=self.take_gone,
+                undelivered=lambda: self.pending,
+                describe=dict,
+                counts=metric_table.nothing,
+            ),
+            regions=self.regions(),
+            loop=SimpleNamespace(
+                watch=self.watch,
+                unwatch=self.unwatch,
+                take_failures=self.take_failures,
+                totals=lambda: (
+                    dict.fromkeys(("bytes", "batches", "requests", "retries", "errors"), 0) | {"records": self.records}
+                ),
+            ),
+            connections=SimpleNamespace(describe=lambda: self.connections),
+            metadata=_Metadata(self),
+            telemetry=SimpleNamespace(
+                client_instance_id=lambda: self.client_instance,
+                enabled=True,
+                end=self.end_metrics_push,
+                resume=lambda: self.ends.append("resume"),
+            ),
+            queries=SimpleNamespace(ask=self.ask_about_transactions),
+            transactions=SimpleNamespace(
+                command=lambda *command: self.command_transaction(*command),
+                describe=lambda: self.transactions,
+                active=lambda: self.transactional,
+            ),
+            violations=SimpleNamespace(take=self.take_violations),
+            tokens=self.supplied_tokens(),
+        )
 
     def supplied_tokens(self) -> Any:
         return self.tokens
@@ -51,19 +97,8 @@ class Engine:
             raise ValueError("not a question")
         self.questions.append((question, answer))
 
-    def command_transaction(
-        self, attach_id: int, fields: dict[str, Any], answer: Callable[[dict[str, Any]], None]
-    ) -> None:
-        self.commands.append((attach_id, fields, answer))
-
-    def describe_transactions(self) -> list[dict[str, Any]]:
-        return self.transactions
-
-    def transactional_front_ends(self) -> dict[int, bool]:
-        return self.transactional
-
-    def snapshot_fd(self) -> int:
-        return self.snapshot.region.read_only_descriptor()
+    def command_transaction(self, attach_id: int, command: Any, answer: Callable[[dict[str, Any]], None]) -> None:
+        self.commands.append((attach_id, command._asdict(), answer))
 
     def regions(self) -> tuple[int, int]:
         return self.snapshot.region.fd, self.snapshot.region.fd
@@ -114,21 +149,9 @@ class Engine:
     def release(self, attach_id: int) -> None:
         self.released.append(attach_id)
 
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def released_before(self) -> bool:
-        return False
-
-    def delivered(self) -> int:
-        return self.records
-
     def descriptors(self, attach_id: int) -> tuple[int, int, int, int]:
         arena, outcomes, wake_fd, wake = self.front_ends[attach_id]
         return arena.fd, outcomes.fd, wake_fd, wake
-
-    def take_given_back(self) -> list[str]:
-        return []
 
     def take_gone(self) -> list[int]:
         gone, self.gone = self.gone, []
@@ -149,51 +172,48 @@ class Engine:
     def run(self, timeout_ms: int) -> list[int]:
         return [fd for fd, _ in self.epoll.poll(None if timeout_ms < 0 else timeout_ms / 1000)]
 
-    def undelivered(self) -> int:
-        return self.pending
-
     def attached(self) -> int:
         return len(self.front_ends)
 
-    def client_instance_id(self) -> str | None:
-        return self.client_instance
-
-    def pushes_metrics(self) -> bool:
-        return True
-
-    def end_metrics_push(self) -> bool:
+    def end_metrics_push(self, now_ms: int) -> bool:
         self.ends.append("end")
         return self.pushed
-
-    def resume_metrics_push(self) -> None:
-        self.ends.append("resume")
-
-    def cluster_id(self) -> str | None:
-        return self.cluster
-
-    def stats(self) -> dict[str, Any]:
-        totals = dict.fromkeys(("records", "bytes", "batches", "requests", "retries", "errors"), 0)
-        return {
-            "bootstrap_servers": self.settings["bootstrap_servers"],
-            "front_ends": {},
-            "connections": [],
-            "totals": totals,
-            "counts": metric_table.nothing(),
-            "last_error": None,
-        }
 
     def take_failures(self) -> list[tuple[int, str, int, int]]:
         failures, self.failures = self.failures, []
         return failures
 
-    def take_violators(self) -> list[int]:
-        violators, self.violators = self.violators, []
-        for attach_id in violators:
+    def take_violations(self) -> list[tuple[int, str]]:
+        violations, self.violations = self.violations, []
+        for attach_id, _ in violations:
             self.detach(attach_id)
-        return violators
+        return violations
 
     def close(self) -> None:
         for attach_id in list(self.front_ends):
             self.detach(attach_id)
         self.snapshot.region.close()
         self.epoll.close()
+
+
+class _Metadata:
+    """The topics of the fake engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def cluster_id(self) -> str | None:
+        return self._engine.cluster
+
+    def want(self, attach_id: int, name: str, partition: int) -> None:
+        self._engine.want_topic(attach_id, name, partition)
+
+    def drop(self, attach_id: int) -> None:
+        pass
+
+    def take_given_back(self) -> list[str]:
+        return []
+
+    def present_error(self) -> str | None:
+        return self._engine.last_error

@@ -124,6 +124,23 @@ class Connections:
                 return f"broker {broker.name}: {broker.last_error}"
         return ""
 
+    def describe(self) -> list[dict[str, Any]]:
+        """Return a row for each broker, for the status."""
+        rows = []
+        for connection in self:
+            state, in_flight = self._loop.connection_state(connection.node)
+            broker = connection.broker
+            rows.append(
+                {
+                    "broker_id": broker.id,
+                    "host": broker.host,
+                    "port": broker.port,
+                    "state": state,
+                    "in_flight": in_flight,
+                }
+            )
+        return rows
+
     def take_added(self) -> list[int]:
         """Return the ids of the brokers that have got a connection since the last call."""
         added, self._added = self._added, []

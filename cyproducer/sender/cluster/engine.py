@@ -8,7 +8,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cyproducer.record.compression import import_library
 from cyproducer.sender.cluster import resolver
@@ -25,8 +25,9 @@ from cyproducer.sender.cluster.queries import Queries
 from cyproducer.sender.cluster.report import Report
 from cyproducer.sender.cluster.resolver import host_port
 from cyproducer.sender.cluster.telemetry import Telemetry
-from cyproducer.sender.cluster.transactions import TransactionCommand, Transactions
-from cyproducer.sender.engine.events import EventHandlers, Resync, TransactionChanged, Violated, Violation
+from cyproducer.sender.cluster.transactions import Transactions
+from cyproducer.sender.cluster.violations import Violations
+from cyproducer.sender.engine.events import EventHandlers, Resync, TransactionChanged, Violated
 from cyproducer.sender.engine.native import FrontEnds, Loop, Nodes, TransactionTable
 from cyproducer.sender.engine.predecessor import PredecessorState
 from cyproducer.sender.system.helper import Helper, Job
@@ -36,19 +37,11 @@ from cyproducer.sender.telemetry import payload
 if TYPE_CHECKING:
     from cyproducer.sender.cluster.supplied_tokens import SuppliedTokens  # only with OAUTHBEARER it is imported
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Parts"]
 
 
 CALL_MIN_MS = 5_000  # time for a call about transactions, also if request_timeout_ms is less
 QUERY_CALL_MS = 5_000  # after this time a broker counts as one that does not answer a question
-
-_VIOLATIONS: dict[int, str] = {
-    Violation.RING: "its submission ring claims more entries than it can hold",
-    Violation.HINT: "its submission ring has an invalid entry",
-    Violation.CHAIN: "a batch that it committed is not a valid chain of records",
-    Violation.CHANGED: "it changed a batch after it had committed it",
-    Violation.TOPIC: "it committed a batch with a topic number that it had not looked up",
-}
 
 
 def _helper_jobs(settings: dict[str, Any]) -> dict[str, Job]:
@@ -62,6 +55,25 @@ def _helper_jobs(settings: dict[str, Any]) -> dict[str, Job]:
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+class Parts(NamedTuple):
+    """What the objects of the control server are made from, in the order of dependency.
+
+    regions  the descriptors of the state and the snapshot, which are writable and belong to the engine
+    tokens   None if the connections need no OAuth tokens of front-ends
+    """
+
+    front_ends: FrontEnds
+    regions: tuple[int, int]
+    loop: Loop
+    connections: Connections
+    metadata: Metadata
+    telemetry: Telemetry
+    queries: Queries
+    transactions: Transactions
+    violations: Violations
+    tokens: "SuppliedTokens | None"
 
 
 class Engine:
@@ -131,9 +143,7 @@ class Engine:
         calls = Calls(*brokers, call_ms, steady)
         self._transactions = Transactions(self.transactions, calls, self._tasks, features, steady, log)
         self._loop.watch(self._helper.fd)
-        self._violators: list[int] = []
-        #: Called with (attach id, what is wrong) for each of them.
-        self.note_violation: Callable[[int, str], None] = self._log_violation
+        self._violations = Violations(self._front_ends, self._metadata)
         self._handlers = self._make_handlers()
         if predecessor_state is not None:
             self._metadata.restore(_now_ms())
@@ -145,12 +155,27 @@ class Engine:
         self._producer_ids.add_handlers(handlers)
         handlers.add(TransactionChanged, lambda event, now_ms: self._transactions.on_event(event.row))
         handlers.add(Resync, self._on_resync)
-        handlers.add(Violated, self._on_violation)
+        handlers.add(Violated, self._violations.on_event)
         return handlers
 
     def _on_resync(self, event: Resync, now_ms: int) -> None:
         self._transactions.on_lost_events()
         self._connections.resync(now_ms)
+
+    def parts(self) -> Parts:
+        """Return what the control server needs. It does not use the engine itself."""
+        return Parts(
+            self._front_ends,
+            self.regions(),
+            self._loop,
+            self._connections,
+            self._metadata,
+            self._telemetry,
+            self._queries,
+            self._transactions,
+            self._violations,
+            self.supplied_tokens(),
+        )
 
     # ------------------------------------------------------------ front-ends
 
@@ -176,28 +201,9 @@ class Engine:
         """Release a front-end whose process lives, because this sender is ending: see FrontEnds.release."""
         self._front_ends.release(attach_id)
 
-    def is_closing(self) -> bool:
-        """Return whether slots of released or ended front-ends must still be scanned: see FrontEnds.is_closing."""
-        closing: bool = self._front_ends.is_closing()
-        return closing
-
-    def released_before(self) -> bool:
-        """Return whether the predecessor was ending: it had released one of the attached front-ends."""
-        released: bool = self._front_ends.released_before()
-        return released
-
-    def _on_violation(self, event: Violated, now_ms: int) -> None:
-        self.detach(event.attach_id)
-        self._violators.append(event.attach_id)
-        self.note_violation(event.attach_id, _VIOLATIONS.get(event.reason, str(event.reason)))
-
-    def _log_violation(self, attach_id: int, why: str) -> None:
-        self._log.warning("front-end %d broke the protocol and is detached: %s", attach_id, why)
-
     def take_violators(self) -> list[int]:
         """Return attach ids of front-ends that broke the protocol since the last call; they are already detached."""
-        violators, self._violators = self._violators, []
-        return violators
+        return [attach_id for attach_id, _ in self._violations.take()]
 
     def regions(self) -> tuple[int, int]:
         """Return (state, snapshot) for a successor: writable descriptors that the engine owns."""
@@ -332,21 +338,12 @@ class Engine:
         self._tasks.now_ms = _now_ms()
         return self._transactions.describe()
 
-    def transactional_front_ends(self) -> dict[int, bool]:
-        """Return by attach id whether a transaction is open, or is being ended: see Transactions.active."""
-        return self._transactions.active()
-
     # ------------------------------------------------------------ observing
 
     def undelivered(self) -> int:
         """Return the number of undelivered batches of all front-ends, ended ones included."""
         count: int = self._front_ends.undelivered()
         return count
-
-    def delivered(self) -> int:
-        """Return the number of acknowledged records."""
-        records: int = self._loop.totals()["records"]
-        return records
 
     def tables_in_use(self) -> dict[str, int]:
         """Return the number of used rows of each table: see FrontEnds.tables_in_use."""
@@ -363,29 +360,13 @@ class Engine:
         failures: list[tuple[int, str, int, int]] = self._loop.take_failures()
         return failures
 
-    def cluster_id(self) -> str | None:
-        """Return the cluster id that a broker has reported; None before that, and while no known broker can be used."""
-        return self._cluster.cluster_id
-
     def stats(self) -> dict[str, Any]:
         """Return figures for the status."""
-        connections = []
-        for connection in self._connections:
-            state, in_flight = self._loop.connection_state(connection.node)
-            connections.append(
-                {
-                    "broker_id": connection.broker.id,
-                    "host": connection.broker.host,
-                    "port": connection.broker.port,
-                    "state": state,
-                    "in_flight": in_flight,
-                }
-            )
         totals = self._loop.totals()
         return {
             "bootstrap_servers": list(self._settings["bootstrap_servers"]),
             "front_ends": self._front_ends.describe(),
-            "connections": connections,
+            "connections": self._connections.describe(),
             "totals": {name: totals[name] for name in ("records", "bytes", "batches", "requests", "retries", "errors")},
             "counts": self._front_ends.counts(),
             "last_error": self._metadata.present_error(),

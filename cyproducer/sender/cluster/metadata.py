@@ -299,6 +299,11 @@ class Metadata:
         for name in self._settle():
             self._publish_topic(name)
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster id that a broker has reported; None before that, and while no known broker can be used."""
+        return self._cluster.cluster_id
+
     def present_error(self) -> str:
         """Return the last error with the cluster, or else that of a broker that could not be reached."""
         return self._cluster.last_error or self._report.last_error or self._connections.error_of_brokers()

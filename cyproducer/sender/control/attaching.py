@@ -1,16 +1,22 @@
 """Attaches front-ends to the sender, or refuses them with the reason."""
 
+import fcntl
 import logging
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Mapping
 from typing import Any
 
+from cyproducer.config.concealed import shown
 from cyproducer.host import limits
 from cyproducer.host.credential_files import CredentialFileError, credential_files, unproven_file
 from cyproducer.host.credentials import attaching, is_proof
+from cyproducer.host.messages import AttachRequest, InvalidMessageError, parse_attach
+from cyproducer.sender.control.ending import Ending
+from cyproducer.sender.control.facts import Facts
 from cyproducer.sender.control.peer_table import PeerTable
-from cyproducer.sender.control.peers import Peer, RefusedError, parse_attach, refusal, resource_refusal
-from cyproducer.sender.control.sender_info import Facts
+from cyproducer.sender.control.peers import Peer, RefusedError, read_only, refusal, resource_refusal
+from cyproducer.sender.engine.native import FrontEnds
 from cyproducer.sender.handover.handover import Line
 from cyproducer.shm.native import DEBUG, LAYOUT_VERSION, crashpoint, network_namespace, time_namespace
 from cyproducer.version import VERSION
@@ -18,36 +24,35 @@ from cyproducer.version import VERSION
 __all__ = ["Attaching"]
 
 _KEY_BYTES = 16
+_FDINFO_BYTES_MAX = 4096
 
 
 class Attaching:
     """Answers the requests of processes that want to attach.
 
-    settings           the sender's public settings, with which a front-end has to agree
-    on_idle_timeout    called with the `sender_idle_timeout_ms` of each front-end that has one
-    attached_any       whether a front-end was ever attached
+    regions            the descriptors of the state and the snapshot, which the engine owns
     needs_token        whether a front-end must show a valid OAuth token first
     standing_warnings  warnings that each new front-end gets
     """
 
     def __init__(
         self,
-        engine: Any,
+        front_ends: FrontEnds,
+        regions: tuple[int, int],
         line: Line,
         table: PeerTable,
+        ending: Ending,
         facts: Facts,
-        settings: dict[str, Any],
-        on_idle_timeout: Callable[[int], None],
+        needs_token: bool,
     ) -> None:
-        self.attached_any = False
-        self.needs_token = False
+        self.needs_token = needs_token
         self.standing_warnings: list[str] = []
-        self._engine = engine
+        self._front_ends = front_ends
+        self._state_fd, self._snapshot_fd = regions
         self._line = line
         self._table = table
+        self._ending = ending
         self._facts = facts
-        self._settings = settings
-        self._on_idle_timeout = on_idle_timeout
         self._waiting_pids: set[int] = set()
         self._shortage_logged = False
         self._time_namespace = time_namespace()
@@ -55,6 +60,9 @@ class Attaching:
 
     def attach(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> None:
         """Attach a peer, refuse it, or challenge it first. What is used of `fds` is removed from the list."""
+        if self._ending.is_draining:
+            self._refuse_during_drain(peer)
+            return
         try:
             _check_layout(message)
             if "challenge" in message:
@@ -66,13 +74,11 @@ class Attaching:
             return
         self._table.finish(peer)
         self._table.add_front_end(peer)
-        self.attached_any = True
+        self._ending.attached_any = True
         if not self.answer(peer, outcomes, wake):
             return
         self._table.watch_process(peer)
-        asked = settings.get("sender_idle_timeout_ms")
-        if isinstance(asked, int):
-            self._on_idle_timeout(asked)
+        self._ending.extend_idle_timeout(settings["sender_idle_timeout_ms"])
         self._table.refusals.note(peer, logging.INFO, "attached", attach_id=peer.attach_id, app=peer.app)
         for text in self.standing_warnings:
             peer.send({"op": "warning", "message": text})
@@ -82,22 +88,28 @@ class Attaching:
         if message.get("time_namespace", self._time_namespace) != self._time_namespace:
             text = "the sender is in another time namespace; start one in the time namespace of this process"
             raise RefusedError("REFUSED", text)
-        request = parse_attach(message, fds, peer.pid)
+        try:
+            request = parse_attach(message, len(fds))
+        except InvalidMessageError as error:
+            raise RefusedError("MALFORMED", str(error)) from None
+        _check_descriptors(fds, peer.pid)
+        arena_fd, pidfd, wake_fd = fds
         # Before the settings are compared: a process without the secrets learns none of them.
         if self.needs_token and not peer.vouched:
             text = "this process has shown no OAuth token; give its producer the setting sasl_oauth_token_provider"
             raise RefusedError("CREDENTIALS", text)
-        self._check_credentials(peer, message, request.arena_fd)
-        request.check_agreement(self._settings)
-        request.check_network(message.get("network_namespace", self._network_namespace), self._network_namespace)
+        self._check_credentials(peer, message, arena_fd)
+        _check_agreement(request, self._facts.public_settings)
+        self._check_network(request, message.get("network_namespace", self._network_namespace))
         self._table.quotas.check_front_end(peer)
-        peer.take(request, self._table.front_ends.values())
+        peer.take(arena_fd, pidfd, self._table.front_ends.values())
         request.settings["other_user"] = not peer.is_owner
         fds.clear()
         if DEBUG:
             crashpoint("attach.request-read")
-        attach_id, outcomes, wake = self._engine_attach(request)
-        peer.meta = request.meta(peer.pid)
+        attach_id, outcomes, wake = self._attach_to_engine(request, arena_fd, wake_fd)
+        pid = peer.pid or request.pid  # 0: its pid is not visible from here
+        peer.meta = {"app": request.app, "pid": pid, "slots": request.slots, "settings": request.settings}
         if request.settings.get("transactional_id") is not None:
             peer.meta["command_key"] = os.urandom(_KEY_BYTES).hex()
         self._register_for_handover(peer, attach_id, (outcomes, wake))
@@ -136,13 +148,19 @@ class Attaching:
         text = f"the file of {name}, {files[name]}, had another content for the sender than for this process"
         raise RefusedError("FILES", f"{text}; try again when it is replaced completely")
 
-    def _engine_attach(self, request: Any) -> tuple[int, int, int]:
-        """Return (attach id, outcomes, wake). The engine owns the request's arena and socket even if it refuses."""
-        try:
-            attached: tuple[int, int, int] = self._engine.attach(
-                request.arena_fd, request.slots, request.settings, request.wake_fd
+    def _check_network(self, request: AttachRequest, theirs: Any) -> None:
+        """Raise RefusedError("NETWORK") if the front-end's broker addresses may mean other brokers here."""
+        if theirs != self._network_namespace and "bootstrap_servers" in request.sender_settings:
+            raise RefusedError(
+                "NETWORK",
+                "there the addresses in bootstrap_servers may lead to other brokers; leave bootstrap_servers out to "
+                "use the brokers of that sender, or start a sender in the network namespace of this process",
             )
-            return attached
+
+    def _attach_to_engine(self, request: AttachRequest, arena_fd: int, wake_fd: int) -> tuple[int, int, int]:
+        """Return (attach id, outcomes, wake). The engine owns the arena and the socket even if it refuses."""
+        try:
+            return self._front_ends.attach(arena_fd, request.slots, request.settings, wake_fd)
         except ValueError as error:
             raise RefusedError("MALFORMED", str(error)) from None
         except OverflowError as error:
@@ -155,9 +173,9 @@ class Attaching:
     def _register_for_handover(self, peer: Peer, attach_id: int, opened: tuple[int, int]) -> None:
         """Register a front-end with the supervisor, before it gets its answer: a successor has to know of it."""
         message = {"op": "hold", "attach_id": attach_id, "meta": peer.meta}
-        if self._line.give(message, (peer.fd, peer.pidfd, *self._engine.descriptors(attach_id))):
+        if self._line.give(message, (peer.fd, peer.pidfd, *self._front_ends.descriptors(attach_id))):
             return
-        self._engine.detach(attach_id)
+        self._table.detach(attach_id)
         for fd in opened:
             os.close(fd)
         if self._line.refusal is not None and limits.shortage_of(self._line.refusal):
@@ -167,7 +185,7 @@ class Attaching:
     def answer(self, peer: Peer, outcomes: int, wake: int) -> bool:
         """Send the answer and close the descriptors. False: the front-end cannot receive it and is detached."""
         try:
-            snapshot = self._engine.snapshot_fd()
+            snapshot = read_only(self._snapshot_fd)
         except OSError as error:
             os.close(outcomes)
             os.close(wake)
@@ -177,13 +195,13 @@ class Attaching:
             "ok": True,
             "attach_id": peer.attach_id,
             "sender_pid": os.getpid(),
-            "max_request_size": self._settings["max_request_size"],
+            "max_request_size": self._facts.public_settings["max_request_size"],
         }
         if "command_key" in peer.meta:
             answer["command_key"] = peer.meta["command_key"]
         if peer.meta["settings"].get("joined_transaction") is not None:
             # Participants of a transaction that have the same number continue the same sequences.
-            answer["sender_state"] = os.fstat(self._engine.regions()[0]).st_ino
+            answer["sender_state"] = os.fstat(self._state_fd).st_ino
         if DEBUG:
             crashpoint("attach.before-answer")
         taken = peer.send(answer, (outcomes, snapshot, wake))
@@ -210,7 +228,7 @@ class Attaching:
         self._table.refusals.note(peer, level, "an attach was refused", why=error)
         self._table.end(peer, "refused")
 
-    def refuse_during_drain(self, peer: Peer) -> None:
+    def _refuse_during_drain(self, peer: Peer) -> None:
         """Refuse an attach during the drain. The hang-up at the sender's end notifies the process to try again."""
         self._table.finish(peer)
         peer.awaits_retry = True
@@ -231,3 +249,79 @@ def _check_layout(message: dict[str, Any]) -> None:
             f"the sender is cyproducer {VERSION} with memory layout {LAYOUT_VERSION}, this process has {theirs} with "
             f"memory layout {str(layout)[:20]}; use the same version of cyproducer on both sides",
         )
+
+
+def _check_agreement(request: AttachRequest, settings: Mapping[str, Any]) -> None:
+    """Raise RefusedError("SETTINGS") if the front-end expects a sender with other settings."""
+    for name, value in sorted(request.sender_settings.items()):
+        if name not in settings:
+            raise RefusedError("SETTINGS", f"the sender has no setting {name[:100]}")
+        if settings[name] != value:
+            theirs, ours = shown(name, settings[name]), shown(name, value)
+            text = f"{name} is {theirs} in the running sender and {ours} in this process"
+            raise RefusedError("SETTINGS", text[:1000])
+
+
+def _check_descriptors(fds: list[int], peer_pid: int) -> None:
+    """Check the descriptors of an attach without mapping memory. Raise RefusedError that names the defect."""
+    arena_fd, pidfd, wake_fd = fds
+    try:
+        _check_arena(arena_fd)
+        _check_pidfd(pidfd, peer_pid)
+        _check_wake(wake_fd)
+    except OSError as error:
+        raise resource_refusal(error) from None
+
+
+def _check_arena(fd: int) -> None:
+    """Refuse a descriptor that is not a memfd.
+
+    The engine closes the arena if it refuses the attach, and close() of another kind of file may take long. The engine
+    checks seals and size later.
+    """
+    try:
+        fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError:
+        raise RefusedError("MALFORMED", "the first descriptor is no memfd that is sealed") from None
+
+
+def _check_pidfd(fd: int, peer_pid: int) -> None:
+    """Refuse a descriptor that is not the front-end's own pidfd.
+
+    Without it the sender would not notice the death of a front-end whose socket another process has inherited.
+    """
+    info = os.open(f"/proc/self/fdinfo/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lines = os.read(info, _FDINFO_BYTES_MAX).split(b"\n")
+    finally:
+        os.close(info)
+    found = next((int(line[4:]) for line in lines if line.startswith(b"Pid:")), None)
+    if found is None:
+        raise RefusedError("MALFORMED", "the second descriptor is not a pidfd")
+    # 0 on either side: the process is in another PID namespace, so the pids cannot be compared. -1: it has ended.
+    if found > 0 and peer_pid > 0 and found != peer_pid:
+        raise RefusedError("MALFORMED", f"the pidfd is that of process {found}, but process {peer_pid} has connected")
+
+
+def _check_wake(fd: int) -> None:
+    """Refuse a descriptor that is not an empty UNIX datagram socket.
+
+    Writing to such a socket with MSG_DONTWAIT never waits, and neither does closing it. Any other descriptor could make
+    the sender wait, even an eventfd: the front-end shares its O_NONBLOCK flag and may clear it.
+    """
+    try:
+        sock = socket.socket(fileno=fd)
+    except OSError:
+        raise RefusedError("MALFORMED", "the third descriptor is not a socket") from None
+    try:
+        if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_DGRAM:
+            raise RefusedError("MALFORMED", "the third descriptor is not a UNIX datagram socket")
+        sock.shutdown(socket.SHUT_RD)  # from here on no datagram can arrive
+        sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        raise RefusedError("MALFORMED", "the socket of the third descriptor is not empty")
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        raise RefusedError("MALFORMED", f"the third descriptor cannot be checked: {error.strerror}") from None
+    finally:
+        sock.detach()

@@ -1,14 +1,18 @@
 """Keeps the open connections of a sender and the front-ends among them, and does what follows when one ends."""
 
+import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from cyproducer.sender.control.message_budget import MessageBudget
+from cyproducer.sender.cluster.metadata import Metadata
+from cyproducer.sender.cluster.violations import Violations
+from cyproducer.sender.control.listening import Listening
 from cyproducer.sender.control.peers import Peer, has_ended
-from cyproducer.sender.control.quotas import Quotas, RefusalLog
-from cyproducer.sender.control.unread import UnreadDescriptors
+from cyproducer.sender.control.quotas import MessageBudget, Quotas, RefusalLog, UnreadDescriptors
+from cyproducer.sender.control.reserve import Reserve
+from cyproducer.sender.engine.native import FrontEnds, Loop
 from cyproducer.sender.handover.handover import Line
 from cyproducer.shm.native import DEBUG, crashpoint
 
@@ -34,33 +38,41 @@ class PeerTable:
 
     def __init__(
         self,
-        engine: Any,
+        front_ends: FrontEnds,
+        loop: Loop,
+        metadata: Metadata,
+        violations: Violations,
         line: Line,
+        reserve: Reserve,
+        listening: Listening,
         log: logging.Logger,
         clock: Callable[[], float],
-        on_closed: Callable[[], None],
     ) -> None:
         self.peers: dict[int, Peer] = {}
         self.unfinished: dict[int, Peer] = {}
         self.front_ends: dict[int, Peer] = {}
         self.ended: dict[int, dict[str, Any]] = {}
         self.commanding: dict[int, Peer] = {}
-        self.budget = MessageBudget(engine, clock)
+        self.budget = MessageBudget(loop, clock)
         self.quotas = Quotas()
         self.unread = UnreadDescriptors(self.quotas.descriptors)
         self.refusals = RefusalLog(log, clock)
         self._by_pidfd: dict[int, Peer] = {}
         self._apps: OrderedDict[int, str] = OrderedDict()
-        self._engine = engine
+        self._front_ends = front_ends
+        self._loop = loop
+        self._metadata = metadata
+        self._violations = violations
         self._line = line
-        self._on_closed = on_closed
+        self._reserve = reserve
+        self._listening = listening
 
     def add(self, peer: Peer) -> Peer | None:
         """Start to read from a connection. Return the connection that is too many for its user, or None."""
         self.peers[peer.fd] = peer
         if peer.deadline is not None:
             self.unfinished[peer.fd] = peer
-        self._engine.watch(peer.fd)
+        self._loop.watch(peer.fd)
         if peer.attach_id:
             return None  # of a predecessor: add_front_end() counts it
         return self.quotas.connect(peer)
@@ -99,7 +111,7 @@ class PeerTable:
     def watch_process(self, peer: Peer) -> None:
         """Notice the end of the front-end's process."""
         self._by_pidfd[peer.pidfd] = peer
-        self._engine.watch(peer.pidfd)
+        self._loop.watch(peer.pidfd)
 
     def end_if_process_ended(self, pidfd: int) -> bool:
         """End the front-end whose process has ended; False if the descriptor is no front-end's pidfd."""
@@ -117,9 +129,9 @@ class PeerTable:
         self.finish(peer)
         self.budget.drop(peer.fd)
         self.quotas.end(peer)
-        self._engine.unwatch(peer.fd)
+        self._loop.unwatch(peer.fd)
         if self._by_pidfd.pop(peer.pidfd, None) is not None:
-            self._engine.unwatch(peer.pidfd)
+            self._loop.unwatch(peer.pidfd)
         if self.commanding.get(peer.commands_of) is peer:
             del self.commanding[peer.commands_of]
         if peer.attach_id:
@@ -128,7 +140,7 @@ class PeerTable:
             del self.front_ends[peer.attach_id]
             self.ended[peer.attach_id] = peer.meta
             self._line.tell({"op": "ended", "attach_id": peer.attach_id})
-            self._engine.detach(peer.attach_id)
+            self.detach(peer.attach_id)
             peer.hang_up()
             if DEBUG:
                 crashpoint("reclaim.detached")
@@ -139,17 +151,53 @@ class PeerTable:
             self.refusals.note(peer, logging.INFO, "a connection was closed", why=why)
         self.unread.end(peer)
         peer.close()
-        self._on_closed()
+        self._listening.note_closed_connection()
 
-    def drop_finished(self) -> None:
+    def detach(self, attach_id: int) -> None:
+        """Detach a front-end from the engine, which still delivers its batches. A second call does nothing."""
+        self._metadata.drop(attach_id)
+        self._front_ends.detach(attach_id)
+
+    def await_end(self, peer: Peer) -> None:
+        """Keep the connection of a process that waits for the sender's end. The supervisor keeps it as well."""
+        peer.awaits_end = True
+        self.finish(peer)
+        self._line.give({"op": "waiting"}, (peer.fd,))
+
+    def pop_waiting(self) -> list[Peer]:
+        """Return the connections of processes that wait for the sender's end, and do not read from them any more."""
+        waiting = [peer for peer in self.peers.values() if peer.awaits_end]
+        for peer in waiting:
+            del self.peers[peer.fd]
+            self._loop.unwatch(peer.fd)
+        return waiting
+
+    def update(self) -> None:
+        """Do what follows from events in the engine, and send what the supervisor has to know."""
+        self._detach_violators()
+        self._drop_finished()
+        self._drop_topics()
+        self._line.flush()
+
+    def _detach_violators(self) -> None:
+        for attach_id, why in self._violations.take():
+            peer = self.front_ends.get(attach_id)
+            if peer is not None:
+                text = "a front-end broke the protocol and is detached"
+                self.refusals.note(peer, logging.WARNING, text, attach_id=attach_id, app=peer.app, why=why)
+                text = "the sender detached this process, whose shared memory was overwritten; see the sender's log"
+                peer.send({"op": "detached", "message": text})
+                self.end(peer, "its shared memory violates the protocol")
+
+    def _drop_finished(self) -> None:
         """Forget the ended front-ends whose batches are all delivered, and tell the supervisor."""
-        for attach_id in self._engine.take_gone():
+        for attach_id in self._front_ends.take_gone():
             self.ended.pop(attach_id, None)
             self._line.tell({"op": "drop", "attach_id": attach_id})
 
-    def drop_topics(self) -> None:
+    def _drop_topics(self) -> None:
         """Forget that front-ends have requested topics which have given their numbers back."""
-        names = self._engine.take_given_back()
+        names = self._metadata.take_given_back()
         for peer in self.front_ends.values() if names else ():
             peer.wanted.difference_update(names)
 
@@ -171,3 +219,9 @@ class PeerTable:
         peers = [peer for peer in self.front_ends.values() if app is not None and peer.app == app]
         for peer in peers or list(self.front_ends.values()):
             peer.send({"op": "warning", "message": text[:4000]})
+
+    def send_document(self, peer: Peer, name: str, make: Callable[[], dict[str, Any]]) -> None:
+        """Send an answer that may be too large for a message, in a memfd. Raise OSError."""
+        with self._reserve.released():
+            peer.send_file(f"cyproducer-{name}", json.dumps(make()).encode())
+            self.unread.note(peer)

@@ -10,27 +10,35 @@ sender's limit of descriptors (RLIMIT_NOFILE):
     front-ends                        each admitted user: D/28, a quarter of D with 7 descriptors each
                                       all admitted users together: 5D/56, five eighths of D
     topics that are requested         each admitted user: 4096; all admitted users together: 12,288 of 16,384
-    descriptors in unread answers     each admitted user: D/32; all admitted users together: D/16; see unread.py
+    descriptors in unread answers     each admitted user: D/32; all admitted users together: D/16
     lines of the log                  each user: one each minute for each reason
+    messages                          each connection of the owner, each admitted user: 64, then 1000 each second
 
 The connection for the commands of a transactional front-end is one of its descriptors, and no connection without a
 front-end. A connection with unread descriptors is kept after its end, and counts until they are read: the kernel lets
 the sender's user have D of them. So a quarter of D is left for the owner.
 
 If there is a connection too many, the oldest one of the same user ends, or of the admitted user that has the most. A
-front-end or a topic too many is refused. From a user with too many unread descriptors nothing is read.
+front-end or a topic too many is refused. From a user with too many unread descriptors nothing is read, and neither is
+from a connection with too many messages, for a while: a flood of messages delays only the one who sends it.
 """
 
+import fcntl
 import logging
 import resource
+import socket
+import struct
+import termios
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.peers import OWNER, STRANGERS, Peer, RefusedError
+from cyproducer.sender.engine.native import Loop
+from cyproducer.sender.system import dropped
 
-__all__ = ["Quotas", "RefusalLog"]
+__all__ = ["UNREAD_POLL_S", "MessageBudget", "Quotas", "RefusalLog", "UnreadDescriptors"]
 
 OWNER_UNFINISHED_MAX = 256
 STRANGERS_MAX = 16
@@ -43,6 +51,15 @@ USER_TOPICS_MAX = 4096
 TOPICS_MAX = 12_288
 LOG_PAUSE_S = 60.0
 LOG_KEYS_MAX = 256
+BURST = 64  # messages that a connection may send at once
+MESSAGES_PER_S = 1000  # messages that it may send per second after the burst; each takes some 30 microseconds
+MESSAGE_BYTES = 2048  # a larger message counts as several
+PAUSE_MESSAGES = 32  # messages that it may send after a pause; some loop iterations pass during a pause
+#: The parts of RLIMIT_NOFILE for the descriptors that one admitted user, and all of them, have not read.
+USER_SHARE = 32
+ALL_SHARE = 16
+#: Pause between two looks at the connections that are kept because of them.
+UNREAD_POLL_S = 1.0
 _UNLIMITED = 1 << 20
 
 
@@ -169,3 +186,165 @@ class RefusalLog:
             if unlogged:
                 extra["before"] = f"{unlogged} more of this kind"
         self._log.log(level, reason, extra=fields(**extra))
+
+
+class MessageBudget:
+    """Pauses connections that have sent too much: until the end of the pause the sender reads nothing from them.
+
+    Messages that they send meanwhile stay in their sockets.
+    """
+
+    def __init__(self, loop: Loop, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._clock = clock
+        #: By descriptor, or by ("user", account): (messages that may be sent, at which time).
+        self._credits: dict[int | tuple[str, int], tuple[float, float]] = {}
+        self.until: dict[int, float] = {}  # by descriptor: the end of its pause
+
+    def may_begin(self, fd: int, account: int) -> bool:
+        """Return whether a message may be read from the connection now; False if it is paused from now on.
+
+        A new connection of a user who has sent too much waits as well, also for its first message.
+        """
+        payer = _payer(fd, account)
+        credit, since = self._credits.get(payer, (float(BURST), 0.0))
+        missing = 1 - credit - (self._clock() - since) * MESSAGES_PER_S
+        if missing <= 0:
+            return True
+        self.pause(fd, missing / MESSAGES_PER_S)
+        return False
+
+    def may_go_on(self, fd: int, account: int, size: int) -> bool:
+        """Count one message that was read from the connection; False if the connection is paused from now on.
+
+        account   as in peers.py
+        size      the bytes of the message, and what its answer counts
+        """
+        now = self._clock()
+        payer = _payer(fd, account)
+        credit, since = self._credits.get(payer, (float(BURST), now))
+        credit = min(credit + (now - since) * MESSAGES_PER_S, BURST) - max(1, -(-size // MESSAGE_BYTES))
+        self._credits[payer] = credit, now
+        if credit >= 1:
+            return True
+        # A large message, or another connection of the user, may have used more than there was.
+        self.pause(fd, (PAUSE_MESSAGES - min(0.0, credit)) / MESSAGES_PER_S)
+        return False
+
+    def pause(self, fd: int, seconds: float = PAUSE_MESSAGES / MESSAGES_PER_S) -> None:
+        """Read nothing from a connection for a while."""
+        self._loop.unwatch(fd)
+        self.until[fd] = self._clock() + seconds
+
+    def forget_full(self) -> None:
+        """Forget the users that may send as many messages at once as a new one."""
+        now = self._clock()
+        for payer, (credit, since) in list(self._credits.items()):
+            if isinstance(payer, tuple) and credit + (now - since) * MESSAGES_PER_S >= BURST:
+                del self._credits[payer]
+
+    def give_back(self, fd: int, account: int) -> None:
+        """Do not count a message of the connection."""
+        payer = _payer(fd, account)
+        if payer in self._credits:
+            credit, since = self._credits[payer]
+            self._credits[payer] = min(credit + 1, float(BURST)), since
+
+    def wake(self) -> None:
+        """Resume the connections whose pause is over."""
+        now = self._clock()
+        for fd in [fd for fd, until in self.until.items() if until <= now]:
+            del self.until[fd]
+            self._loop.watch(fd)
+
+    def drop(self, fd: int) -> None:
+        """Forget a connection that has ended."""
+        self._credits.pop(fd, None)
+        self.forget_full()
+        self.until.pop(fd, None)
+
+
+def _payer(fd: int, account: int) -> int | tuple[str, int]:
+    """Return whose messages those of the connection are."""
+    return fd if account == OWNER else ("user", account)
+
+
+class UnreadDescriptors:
+    """Counts the descriptors in answers that other users have not read yet.
+
+    The kernel counts them for the sender's user, and refuses more than RLIMIT_NOFILE. They stay in the peer's socket
+    after the sender has closed its end, so a user could use up the owner's number. A connection with unread ones is
+    kept open after its end.
+
+    `limit`: the sender's RLIMIT_NOFILE.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.user_max = max(1, limit // USER_SHARE)
+        self.all_max = max(1, limit // ALL_SHARE)
+        self._peers: dict[int, dict[Peer, None]] = {}  # by account
+        self._kept: dict[int, list[tuple[socket.socket, int]]] = {}  # by account: (connection, descriptors)
+
+    @property
+    def keeps_any(self) -> bool:
+        """Whether it keeps a connection that has ended."""
+        return bool(self._kept)
+
+    def note(self, peer: Peer) -> None:
+        """Note that an answer with descriptors was sent."""
+        if peer.account != OWNER and peer.unread_descriptors:
+            self._peers.setdefault(peer.account, {})[peer] = None
+
+    def may_ask(self, peer: Peer) -> bool:
+        """Return whether the next request of the peer may be answered: its user has read enough of the answers."""
+        if peer.account == OWNER or not (self._peers or self._kept):
+            return True
+        counts = {account: sum(self._unread(account)) for account in {*self._peers, *self._kept}}
+        return counts.get(peer.account, 0) < self.user_max and sum(counts.values()) < self.all_max
+
+    def _unread(self, account: int) -> Iterator[int]:
+        """Yield the numbers of descriptors of the connections of an account that has not read all."""
+        for peer in list(self._peers.get(account, ())):
+            if _is_read(peer.socket):
+                self._forget(peer)
+            else:
+                yield peer.unread_descriptors
+        yield from (count for _, count in self._kept.get(account, ()))
+
+    def _forget(self, peer: Peer) -> None:
+        peer.unread_descriptors = 0
+        held = self._peers.get(peer.account, {})
+        held.pop(peer, None)
+        if not held:
+            self._peers.pop(peer.account, None)
+
+    def end(self, peer: Peer) -> None:
+        """Take the connection of a peer that ends over, if it has unread descriptors."""
+        count = peer.unread_descriptors
+        if peer in self._peers.get(peer.account, ()) and not _is_read(peer.socket):
+            peer.hang_up()
+            kept = socket.socket(fileno=peer.socket.detach())
+            self._kept.setdefault(peer.account, []).append((kept, count))
+        self._forget(peer)
+
+    def look(self) -> None:
+        """Close the kept connections whose answers are read, or whose peer has closed its end."""
+        for account, held in list(self._kept.items()):
+            for sock, _ in [each for each in held if _is_read(each[0])]:
+                dropped.drop(sock)
+            held[:] = [each for each in held if each[0].fileno() >= 0]
+            if not held:
+                del self._kept[account]
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        for held in self._kept.values():
+            for sock, _ in held:
+                dropped.drop(sock)
+        self._kept.clear()
+
+
+def _is_read(sock: socket.socket) -> bool:
+    """Return whether the peer has read every message, or has closed its end."""
+    (unread,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0" * 4))
+    return bool(unread == 0)

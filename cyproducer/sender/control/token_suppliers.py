@@ -3,11 +3,15 @@
 import logging
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from cyproducer.host.messages import InvalidMessageError, parse_token
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer, refusal
 from cyproducer.sender.handover.handover import Line
+
+if TYPE_CHECKING:
+    from cyproducer.sender.cluster.supplied_tokens import Refusal, SuppliedTokens  # only with OAUTHBEARER
 
 __all__ = ["TokenSuppliers"]
 
@@ -16,21 +20,23 @@ CHECK_S = 15.0
 #: After an accepted token, how long until the attach request must come.
 _NEXT_MESSAGE_S = 5.0
 _LONGEST_WAIT_S = 3600.0
-_TOKEN_CHARACTERS_MAX = 65_536
-_TROUBLE_CHARACTERS_MAX = 500
 
 
 class TokenSuppliers:
     """The processes that supply tokens, each by a connection on which the sender asks for them.
 
-    needed   whether the sender uses such tokens; else it has credentials of its own
+    `tokens` is None if the sender has credentials of its own.
     """
 
     def __init__(
-        self, engine: Any, line: Line, table: PeerTable, log: logging.Logger, clock: Callable[[], float]
+        self,
+        tokens: "SuppliedTokens | None",
+        table: PeerTable,
+        line: Line,
+        log: logging.Logger,
+        clock: Callable[[], float],
     ) -> None:
-        self._tokens = engine.supplied_tokens()
-        self.needed = self._tokens is not None
+        self._tokens = tokens
         self._line = line
         self._table = table
         self._log = log
@@ -45,26 +51,30 @@ class TokenSuppliers:
 
     def take(self, peer: Peer, message: dict[str, Any]) -> None:
         """Take a token, or the reason why there is none. The answer to a token comes when a broker has checked it."""
-        if self._tokens is None:
+        tokens = self._tokens
+        if tokens is None:
             text = "the sender has credentials of its own; leave sasl_oauth_token_provider out to use them"
             self._refuse(peer, "CREDENTIALS", text)
-        elif not peer.is_owner:
+            return
+        if not peer.is_owner:
             text = f"uid {peer.uid} may not supply tokens to this sender, only its owner and root may"
             self._refuse(peer, "REFUSED", text)
-        elif isinstance(message.get("error"), str):
+            return
+        try:
+            token = parse_token(message)
+        except InvalidMessageError as error:
+            self._refuse(peer, "MALFORMED", str(error))
+            return
+        if token.trouble is not None:
             self._note_supplier(peer)
-            self._on_failure(peer, _shown(message["error"]))
-        elif not _is_token(message):
-            self._refuse(peer, "MALFORMED", "the message has no valid OAuth token")
-        else:
-            peer.deadline = None if peer not in self._table.unfinished.values() else self._clock() + CHECK_S
-            expires_at, extensions = message.get("expires_at"), message["extensions"]
-            serves = message.get("serve") is True
-            self._tokens.take_new(
-                message["token"], expires_at, extensions, lambda refused: self._on_taken(peer, serves, refused)
-            )
+            self._on_failure(peer, token.trouble)
+            return
+        peer.deadline = None if peer not in self._table.unfinished.values() else self._clock() + CHECK_S
+        tokens.take_new(
+            token.value, token.expires_at, token.extensions, lambda refused: self._on_taken(peer, token.serve, refused)
+        )
 
-    def _on_taken(self, peer: Peer, serves: bool, refused: Any) -> None:
+    def _on_taken(self, peer: Peer, serves: bool, refused: "Refusal | None") -> None:
         if refused is None:
             self._hand_to_supervisor()
         if self._table.peers.get(peer.fd) is not peer:
@@ -150,19 +160,3 @@ class TokenSuppliers:
             self._ask_next(text)
         elif self._tokens is not None and self._asked is None and self._tokens.current is None:
             self._tokens.note_trouble(text)
-
-
-def _is_token(message: dict[str, Any]) -> bool:
-    token, expires_at, extensions = message.get("token"), message.get("expires_at"), message.get("extensions")
-    return (
-        isinstance(token, str)
-        and token.isascii()
-        and 0 < len(token) <= _TOKEN_CHARACTERS_MAX
-        and (expires_at is None or (type(expires_at) in (int, float) and math.isfinite(expires_at)))
-        and isinstance(extensions, dict)
-        and all(isinstance(value, str) for value in extensions.values())
-    )
-
-
-def _shown(text: str) -> str:
-    return "".join(each if each.isprintable() else "?" for each in text[:_TROUBLE_CHARACTERS_MAX])

@@ -88,7 +88,7 @@ class Election:
         self.forget()
         self.lock_fd = fd
 
-    def give_up_names(self) -> None:
+    def unlink_names(self) -> None:
         """Unlink this sender's socket and description, so that no process finds it; not those of another sender."""
         if self.holds_place():
             _unlink(self.rendezvous.socket)
@@ -103,7 +103,7 @@ class Election:
     def release(self) -> None:
         """Unlink the remaining files and end the lock. A second call does nothing."""
         if self.holds_place():
-            self.give_up_names()
+            self.unlink_names()
             _unlink(self.rendezvous.lock)  # before the lock ends: afterwards the path may belong to another sender
         self.forget()
 

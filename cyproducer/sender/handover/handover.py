@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cyproducer.host import control_messages
+from cyproducer.host.messages import CONTROL, HELD, PIDFD
 from cyproducer.host.rendezvous import Rendezvous
 from cyproducer.observe.ledger import Ledger
 from cyproducer.sender.handover.election import Election
@@ -38,12 +39,6 @@ from cyproducer.sender.system import dropped
 from cyproducer.sender.system.log_relay import LogRelay
 
 __all__ = [
-    "ARENA",
-    "CONTROL",
-    "OUTCOMES",
-    "PIDFD",
-    "SENDER_WAKE",
-    "WAKE",
     "Handover",
     "Held",
     "Line",
@@ -54,9 +49,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger("cyproducer.sender")
-
-CONTROL, PIDFD, ARENA, OUTCOMES, WAKE, SENDER_WAKE = range(6)
-HELD = 6
 
 
 @dataclass
@@ -95,7 +87,7 @@ class Held:
         self.answered = False
         self.ended = False
 
-    def take(self, which: int) -> int:
+    def release(self, which: int) -> int:
         """Return a descriptor, which the caller owns from here on."""
         fd, self.fds[which] = self.fds[which], -1
         return fd
@@ -103,10 +95,10 @@ class Held:
     def end(self) -> None:
         """Mark the front-end as ended and hang up its connection, on which it may wait."""
         self.ended = True
-        hang_up(self.take(CONTROL))
-        close(self.take(PIDFD))
+        hang_up(self.release(CONTROL))
+        close(self.release(PIDFD))
 
-    def give_up(self, why: str) -> None:
+    def detach(self, why: str) -> None:
         """Detach a living front-end and mark it as ended; `why` is the text for it.
 
         The sender may have sent or may still send its batches, so the front-end must not send them again.
@@ -121,7 +113,7 @@ class Held:
     def close(self) -> None:
         """Close all descriptors. A second call does nothing."""
         for which in range(HELD):
-            close(self.take(which))
+            close(self.release(which))
 
 
 @dataclass
@@ -165,7 +157,7 @@ class Handover:
             close(fd)
         self.held, self.quarantined, self.regions, self.waiting = {}, {}, [], []
 
-    def note(self, message: dict[str, Any], fds: list[int]) -> None:
+    def apply(self, message: dict[str, Any], fds: list[int]) -> None:
         """Apply a message of the sender, and take ownership of the descriptors."""
         op, attach_id = message.get("op"), message.get("attach_id", 0)
         if op == "regions":
@@ -179,9 +171,9 @@ class Handover:
             return
         for fd in fds:
             close(fd)
-        self._note_state(op, attach_id, message)
+        self._apply_state(op, attach_id, message)
 
-    def _note_state(self, op: object, attach_id: int, message: dict[str, Any]) -> None:
+    def _apply_state(self, op: object, attach_id: int, message: dict[str, Any]) -> None:
         held = self.held.get(attach_id)
         if op == "answered" and held is not None:
             held.answered = True

@@ -30,9 +30,9 @@ from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.host import control_messages, limits
 from cyproducer.host.credential_files import CredentialFileError, credential_files, file_proofs
 from cyproducer.host.credentials import proof, replacing
+from cyproducer.host.messages import HELD, InvalidMessageError, check_descriptors, parse_facts, parse_held
 from cyproducer.host.rendezvous import public_settings, secret_settings
-from cyproducer.sender.handover.handover import HELD, Handover, Held, close
-from cyproducer.sender.handover.message_checks import check_message, refuse
+from cyproducer.sender.handover.handover import Handover, Held, Post, close
 from cyproducer.sender.system import dropped
 from cyproducer.shm.native import LAYOUT_VERSION, network_namespace, time_namespace
 from cyproducer.version import VERSION
@@ -80,7 +80,7 @@ def refusal_reason(message: dict[str, Any], settings: dict[str, Any]) -> tuple[s
 # ---------------------------------------------------------------------- the former supervisor
 
 
-def hand_over(successor: socket.socket, post: Any, handover: Handover) -> bool:
+def hand_over(successor: socket.socket, post: Post, handover: Handover) -> bool:
     """Hand everything over to the successor; True once the successor owns it. The sender must have ended before."""
     successor.settimeout(_STEP_S)
     try:
@@ -106,7 +106,7 @@ def hand_over(successor: socket.socket, post: Any, handover: Handover) -> bool:
     return True
 
 
-def _give(successor: socket.socket, post: Any, message: dict[str, Any], fds: list[int]) -> None:
+def _give(successor: socket.socket, post: Post, message: dict[str, Any], fds: list[int]) -> None:
     """Send a message with descriptors, also if the limit of descriptors in unread messages is reached.
 
     The kernel limits these for each user, to the RLIMIT_NOFILE of this process. Most of them are in messages of
@@ -134,7 +134,7 @@ def _empty_queue(listener: socket.socket) -> None:
         pass  # the queue is empty, or no descriptor is free
 
 
-def _give_held(successor: socket.socket, post: Any, op: str, held: Held) -> None:
+def _give_held(successor: socket.socket, post: Post, op: str, held: Held) -> None:
     fds = [fd for fd in held.fds if fd >= 0]
     message = {
         "op": op,
@@ -158,44 +158,51 @@ class Predecessor:
         self.lock_fd = -1
         self.listener: socket.socket | None = None
 
-    def note(self, message: dict[str, Any], fds: list[int]) -> None:
-        """Take over what a message says, and its descriptors. Raise SenderUnavailableError for one of a wrong form."""
+    def apply(self, message: dict[str, Any], fds: list[int]) -> None:
+        """Take over what a message says, and its descriptors. Raise SenderUnavailableError for one of a wrong form.
+
+        The former supervisor may be of another build. A message of a wrong form would otherwise end this one, or its
+        senders, with an error that says nothing about the cause.
+        """
         try:
-            check_message(message, fds)
-            self._check_order(message)
+            check_descriptors(message.get("op"), fds)
+            self._take(message, fds)
+        except InvalidMessageError as error:
+            control_messages.discard(fds)
+            raise SenderUnavailableError(
+                "the running sender is not replaced: its supervisor has sent a message "
+                f'"{message["op"]}" that cannot be used: {error}; end that sender with `cyproducer stop`, then the '
+                "producers find the next one"
+            ) from None
         except BaseException:
             control_messages.discard(fds)
             raise
-        op = message.get("op")
+
+    def _take(self, message: dict[str, Any], fds: list[int]) -> None:
+        """Raise InvalidMessageError before anything is taken over."""
+        op, handover = message.get("op"), self.handover
         if op == "post":
-            self.lock_fd, listener = fds
-            self.listener = socket.socket(fileno=listener)
+            _require(self.listener is None)
+            self.listener = socket.socket(fileno=fds[1])
+            self.lock_fd = fds[0]
         elif op in ("hold", "quarantined"):
-            held = Held(message["attach_id"], message["meta"], fds if len(fds) == HELD else [-1, -1, *fds])
-            held.answered, held.ended = message["answered"], message["ended"]
-            holders = self.handover.held if op == "hold" else self.handover.quarantined
+            front_end = parse_held(message, fds)
+            _require(front_end.attach_id not in handover.held.keys() | handover.quarantined)
+            held = Held(front_end.attach_id, front_end.meta, fds if len(fds) == HELD else [-1, -1, *fds])
+            held.answered, held.ended = front_end.answered, front_end.ended
+            holders = handover.held if op == "hold" else handover.quarantined
             holders[held.attach_id] = held
         elif op in ("regions", "waiting"):
-            self.handover.note(message, fds)
+            _require(op != "regions" or not handover.regions)
+            handover.apply(message, fds)
         elif op == "facts":
-            self.handover.draining = message["draining"]
-            self.handover.deaths = dict(message["deaths"])
-            self.handover.cluster_id = message.get("cluster_id")
-            self._keep_idle_timeout(message.get("idle_timeout_s"))
-            for row in message["ledger"]:
-                self.handover.ledger.restore(row)
+            facts = parse_facts(message, fds)
+            handover.draining, handover.deaths, handover.cluster_id = facts.draining, facts.deaths, facts.cluster_id
+            self._keep_idle_timeout(facts.idle_timeout_s)
+            for row in facts.ledger:
+                handover.ledger.restore(row)
         else:
             control_messages.discard(fds)
-
-    def _check_order(self, message: dict[str, Any]) -> None:
-        """Raise SenderUnavailableError for a message that comes again: what it brought before would be lost."""
-        op, handover = message.get("op"), self.handover
-        if (
-            (op == "post" and self.listener is not None)
-            or (op == "regions" and handover.regions)
-            or (op in ("hold", "quarantined") and message["attach_id"] in handover.held.keys() | handover.quarantined)
-        ):
-            refuse(message, "it came before")
 
     def _keep_idle_timeout(self, theirs: float | None) -> None:
         """Keep the larger idle timeout: the front-ends requested theirs from the former sender.
@@ -211,6 +218,12 @@ class Predecessor:
         if self.listener is not None:
             self.listener.close()
         self.handover.forget()
+
+
+def _require(is_first: bool) -> None:
+    """Raise InvalidMessageError for a message that comes again: what it brought before would be lost."""
+    if not is_first:
+        raise InvalidMessageError("it came before")
 
 
 def take_over(
@@ -296,7 +309,7 @@ def _receive_all(sock: socket.socket, predecessor: Predecessor, path: str) -> bo
             return False
         op = message.get("op")
         if message.get("ok") is not False and op not in ("all", "yours"):
-            predecessor.note(message, fds)
+            predecessor.apply(message, fds)
             continue
         control_messages.discard(fds)
         if message.get("ok") is False:

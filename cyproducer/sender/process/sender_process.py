@@ -10,13 +10,14 @@ import signal
 import socket
 import time
 
+from cyproducer.host.messages import ARENA, OUTCOMES, SENDER_WAKE, WAKE
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.cluster.engine import Engine
-from cyproducer.sender.control.control_server import Control, Facts
-from cyproducer.sender.control.front_end_warnings import FrontEndHandler
+from cyproducer.sender.control.facts import DRAIN_S, Facts
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
-from cyproducer.sender.handover.handover import ARENA, OUTCOMES, SENDER_WAKE, WAKE, Handover, Line, Post
+from cyproducer.sender.handover.handover import Handover, Line, Post
 from cyproducer.sender.process import files
+from cyproducer.sender.process.assembly import Control, assemble
 from cyproducer.sender.system.daemonise import PeerProcess, Signals, fork, name_process, reap, to_null
 from cyproducer.shm.native import DEBUG, crashpoint, set_role
 
@@ -75,7 +76,7 @@ class Serving:
                 os._exit(1)
         if not self.line.send_last({"op": "finished"}):
             # No supervisor is left, so this process writes the ledger of failures and the log.
-            files.FailureFile(self.post, control.ledger).close()
+            files.FailureFile(self.post, control.failures.ledger).close()
             self.post.election.release()
             self.post.relay.start()
             self.log.info("ended")
@@ -105,12 +106,11 @@ class Serving:
             replaceable=not post.foreground and engine.supplied_tokens() is None,
             private=post.place.is_private,
         )
-        control = Control(engine, post.listener, facts, self.log, line=self.line)
-        handler = FrontEndHandler(control)
-        self.log.addHandler(handler)
-        at_end.callback(self.log.removeHandler, handler)
-        control.take_over(handover, engine.refused)
-        self._report(control)
+        control = assemble(engine.parts(), post.listener, facts, self.line, handover.ledger, self.log)
+        self.log.addHandler(control.handler)
+        at_end.callback(self.log.removeHandler, control.handler)
+        control.takeover.restore(handover, engine.refused)
+        self._report(engine, control)
         engine.watch(self.signals.reader.fileno())
         self._watch_supervisor(engine)
         if DEBUG:
@@ -118,7 +118,7 @@ class Serving:
         self.line.tell({"op": "started"})
         return engine, control
 
-    def _report(self, control: Control) -> None:
+    def _report(self, engine: Engine, control: Control) -> None:
         post, handover = self.post, self.handover
         place = post.place
         mine = files.describe(place.socket, post.identity)
@@ -137,21 +137,21 @@ class Serving:
             "the sender has ended again and again and a new one continues; its log has the reasons"
             if often
             else "continues the work of a sender that has ended",
-            extra=fields(restarts=handover.restarts, undelivered=control.engine.undelivered()),
+            extra=fields(restarts=handover.restarts, undelivered=engine.undelivered()),
         )
 
     # ------------------------------------------------------------------ serving
 
     def _serve(self, engine: Engine, control: Control) -> tuple[Handover, PeerProcess] | None:
-        while not control.finished:
+        while not control.server.finished:
             ready = engine.run(self._timeout_ms(control))
-            self._on_signals(control)
+            self._on_signals(engine, control)
             if self.line.socket is not None and self.line.socket.fileno() in ready:
-                self._on_messages(control)
+                self._on_messages(engine, control)
             if self.line.pidfd in ready:
                 self._on_supervisor_gone(engine, control)
-            control.turn(ready)
-            if self.end_signals > 1 and not control.finished:
+            control.server.turn(ready)
+            if self.end_signals > 1 and not control.server.finished:
                 undelivered = engine.undelivered()
                 self.log.warning("a second signal: ending at once", extra=fields(undelivered=undelivered))
                 break
@@ -162,38 +162,38 @@ class Serving:
         return None
 
     def _timeout_ms(self, control: Control) -> int:
-        timeout_ms = control.timeout_ms()
+        timeout_ms = control.server.timeout_ms()
         if self.fork_at is None:
             return timeout_ms
         mine = max(0, int((self.fork_at - time.monotonic()) * 1000) + 1)
         return mine if timeout_ms < 0 else min(timeout_ms, mine)
 
-    def _on_signals(self, control: Control) -> None:
+    def _on_signals(self, engine: Engine, control: Control) -> None:
         for number in self.signals.take():
             self.own_signals += 1
-            self._on_signal(control, signal.Signals(number).name)
+            self._on_signal(engine, control, signal.Signals(number).name)
 
-    def _on_messages(self, control: Control) -> None:
+    def _on_messages(self, engine: Engine, control: Control) -> None:
         for message, fds in self.line.messages():
             if message.get("op") == "signal":
                 self.passed_on_signals = int(message["count"])
-                self._on_signal(control, str(message.get("name")))
+                self._on_signal(engine, control, str(message.get("name")))
             elif message.get("op") == "names" and len(fds) == 2:
                 lock, listener = fds
                 self.post.election.take_lock(lock)
-                control.listen_on(socket.socket(fileno=listener))
-                self.post.listener = control.listening.socket
+                self.post.listener = socket.socket(fileno=listener)
+                control.server.listen_on(self.post.listener)
                 continue
             for fd in fds:
                 os.close(fd)
 
-    def _on_signal(self, control: Control, name: str) -> None:
+    def _on_signal(self, engine: Engine, control: Control, name: str) -> None:
         # Not the sum: a service manager sends one signal to both processes.
         self.end_signals = max(self.own_signals, self.passed_on_signals)
-        control.drain(name)
-        undelivered = control.engine.undelivered()
+        control.ending.drain(name)
+        undelivered = engine.undelivered()
         if self.end_signals == 1 and undelivered:
-            seconds = round(control.facts.drain_s)
+            seconds = round(DRAIN_S)
             self.log.info(
                 "undelivered batches are sent first; a second signal ends the sender at once",
                 extra=fields(undelivered=undelivered, at_most_seconds=seconds),
@@ -208,7 +208,7 @@ class Serving:
         self.supervised_since = time.monotonic()
 
     def _on_supervisor_gone(self, engine: Engine, control: Control) -> None:
-        self._on_messages(control)  # the last messages may contain the lock and the listener
+        self._on_messages(engine, control)  # the last messages may contain the lock and the listener
         engine.unwatch(self.line.pidfd)
         if self.line.socket is not None:
             engine.unwatch(self.line.socket.fileno())
@@ -242,12 +242,11 @@ class Serving:
         """Return the handover, in the child. Keep its descriptors and drop everything else of the sender."""
         try:
             set_role("supervisor")
-            handover = control.handover()
+            handover = control.takeover.hand_over()
             handover.end_signals = self.end_signals
             handover.restarts_in_a_row = self.handover.restarts_in_a_row
             handover.deaths = self.handover.deaths
-            for handler in [known for known in self.log.handlers if isinstance(known, FrontEndHandler)]:
-                self.log.removeHandler(handler)
+            self.log.removeHandler(control.handler)
             engine.abandon()
             return handover
         except BaseException:
@@ -257,8 +256,8 @@ class Serving:
     def _end(self, control: Control) -> None:
         """End the sender: remove its files first, so that no process finds it, and refuse waiting connections."""
         self.line.tell({"op": "draining", "why": "its predecessor was ending", "until": None})
-        self.post.election.give_up_names()
-        control.close()
+        self.post.election.unlink_names()
+        control.server.close()
 
 
 def _predecessor_state(handover: Handover) -> PredecessorState | None:

@@ -223,7 +223,7 @@ class Supervisor:
                     self._successor.close()
                 self._successor = socket.socket(fileno=fds[0])
             else:
-                self.handover.note(message, fds)
+                self.handover.apply(message, fds)
                 if op == "failures":
                     self.failures.changed()
                 if DEBUG:
@@ -291,7 +291,7 @@ class Supervisor:
         self.handover.quarantined[attach_id] = self.handover.held.pop(attach_id)
         if not held.ended:
             crashed = f"{QUARANTINE_DEATHS} senders crashed at its shared memory"
-            held.give_up(f"the sender detached this process: {crashed}; see the sender's log")
+            held.detach(f"the sender detached this process: {crashed}; see the sender's log")
         self.log.error(
             "a front-end is quarantined: senders crashed at its shared memory, which is not used again",
             extra=fields(attach_id=attach_id, peer=held.meta.get("pid"), app=held.meta.get("app"), deaths=deaths),

@@ -137,12 +137,12 @@ def patched(
 SPIN = """
 from pathlib import Path
 supervisor.HANG_S, supervisor.LOOK_S = 1.0, 0.1
-turn = control_server.Control.turn
+turn = server.ControlServer.turn
 def spinning(self, ready):
     while Path({flag!r}).exists():
         pass
     turn(self, ready)
-control_server.Control.turn = spinning
+server.ControlServer.turn = spinning
 """
 
 
@@ -224,13 +224,13 @@ def test_crash_loop_backs_off_and_applications_only_wait(
 
 RAISE = """
 from pathlib import Path
-turn = control_server.Control.turn
+turn = server.ControlServer.turn
 def raising(self, ready):
     if Path({flag!r}).exists():
         os.unlink({flag!r})
         raise RuntimeError("a defect")
     turn(self, ready)
-control_server.Control.turn = raising
+server.ControlServer.turn = raising
 """
 
 

@@ -183,7 +183,7 @@ def test_a_sender_that_gets_tokens_of_producers_says_so(
     for peer_answer in (resource_refusal(OSError(errno.EMFILE, "")), RefusedError("REFUSED", "text")):
         client = sender.connect()
         sender.turn()
-        (peer,) = sender.control.table.peers.values()
+        (peer,) = sender.table.peers.values()
         sender.control.attaching.refuse(peer, peer_answer)
         found, _ = control_messages.receive(client)
         assert found is not None
@@ -194,10 +194,10 @@ def test_a_sender_that_gets_tokens_of_producers_says_so(
 def test_reserve_is_held_again_when_there_is_room(short_tmp: Path) -> None:
     sender = Sender(short_tmp)
     before = len(os.listdir("/proc/self/fd"))
-    with sender.control._reserve.released():
+    with sender.server._reserve.released():
         assert len(os.listdir("/proc/self/fd")) == before - 4
     assert len(os.listdir("/proc/self/fd")) == before
-    assert sender.control._reserve.give_descriptor()
+    assert sender.server._reserve.give_descriptor()
     sender.turn()
     wait_until(lambda: len(os.listdir("/proc/self/fd")) == before, what="the reserve")
     sender.close()
@@ -229,7 +229,7 @@ def test_which_refusals_are_worth_a_replacement() -> None:
 def test_idle_timeout_of_a_replacement(by_limits: bool, ours: float | None, theirs: float, kept: float | None) -> None:
     """The longest idle timeout that the front-ends of both have asked for; a command line's own value is kept."""
     predecessor = Predecessor(Handover(ours), by_limits)
-    predecessor.note({"op": "facts", "draining": "", "deaths": [], "ledger": [], "idle_timeout_s": theirs}, [])
+    predecessor.apply({"op": "facts", "draining": "", "deaths": [], "ledger": [], "idle_timeout_s": theirs}, [])
     assert predecessor.handover.idle_timeout_s == kept
 
 

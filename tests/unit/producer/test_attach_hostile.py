@@ -267,7 +267,7 @@ def test_socket_to_wake_with_something_in_it_is_refused(sender: Sender) -> None:
 
 
 def test_nothing_can_be_put_into_the_socket_to_wake() -> None:
-    from cyproducer.sender.control.peers import _check_wake
+    from cyproducer.sender.control.attaching import _check_wake
 
     ours, senders = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     _check_wake(senders.fileno())

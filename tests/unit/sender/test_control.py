@@ -14,7 +14,7 @@ from control_rig import Sender, attach_message, close_all, hung_up
 from support.process import wait_until
 
 from cyproducer.host import control_messages
-from cyproducer.sender.control import control_server, listening, peers, quotas
+from cyproducer.sender.control import attaching, listening, peers, quotas
 from cyproducer.shm.native import LAYOUT_VERSION
 
 
@@ -31,7 +31,7 @@ def test_attach_want_close(make: Callable[..., Sender]) -> None:
     client.close()
     sender.turn()
     assert sender.engine.detached == [1]
-    assert not sender.control.finished
+    assert not sender.server.finished
 
 
 def test_a_want_that_arrives_after_the_look_for_it_is_handled(
@@ -151,12 +151,14 @@ def test_garbage_of_an_attached_front_end_detaches_it(make: Callable[..., Sender
     assert sender.engine.detached == [1]
 
 
+@pytest.mark.breaks_protocol
 def test_front_end_detached_by_the_engine_is_notified_and_closed(make: Callable[..., Sender]) -> None:
     sender = make()
     _, bad = sender.attach()
     _, good = sender.attach()
-    sender.engine.violators = [1]
+    sender.engine.violations = [(1, "it is wrong")]
     sender.turn()
+    assert "broke the protocol" in control_messages.receive(bad)[0]["message"]
     told = control_messages.receive(bad)[0]
     assert told["op"] == "detached" and "overwritten" in told["message"]
     assert hung_up(bad)
@@ -184,11 +186,11 @@ def test_slow_handshake_is_ended_and_others_are_served(make: Callable[..., Sende
     sender.turn()
     close_all(control_messages.receive(slow[0])[1])
     assert sender.attach()[0]["ok"]
-    assert 0 < sender.control.timeout_ms() <= control_server.HANDSHAKE_S * 1000 + 1
-    sender.turn(control_server.HANDSHAKE_S + 0.1)
+    assert 0 < sender.server.timeout_ms() <= listening.HANDSHAKE_S * 1000 + 1
+    sender.turn(listening.HANDSHAKE_S + 0.1)
     assert all(hung_up(client) for client in slow)
     assert sender.engine.attached() == 1
-    assert sender.control.timeout_ms() == -1
+    assert sender.server.timeout_ms() == -1
 
 
 def test_silent_connections_do_not_keep_others_out(
@@ -199,7 +201,7 @@ def test_silent_connections_do_not_keep_others_out(
     clients = [sender.connect() for _ in range(6)]
     sender.turn()
     assert [hung_up(client) for client in clients[:2]] == [True, True]
-    assert len(sender.control.table.peers) == 4
+    assert len(sender.table.peers) == 4
     assert sender.attach()[0]["ok"]
 
 
@@ -228,14 +230,14 @@ def test_other_users_only_if_allowed(make: Callable[..., Sender], monkeypatch: p
     close_all(fds)
     assert answer["ok"]
     answer, _, _ = sender.ask({"op": "stop"})
-    assert (answer["error"], sender.control.draining) == ("REFUSED", False)
+    assert (answer["error"], sender.ending.is_draining) == ("REFUSED", False)
 
 
 def test_peer_groups_are_the_kernels(make: Callable[..., Sender]) -> None:
     sender = make()
     sender.connect()
     sender.turn()
-    (peer,) = sender.control.table.peers.values()
+    (peer,) = sender.table.peers.values()
     assert peer.groups() == {os.getegid(), *os.getgroups()}
     size = peers._GROUPS_BYTES_MAX
     supplementary = peer.socket.getsockopt(socket.SOL_SOCKET, peers._SO_PEERGROUPS, size)
@@ -249,12 +251,12 @@ def test_end_of_the_process_though_its_socket_is_held(make: Callable[..., Sender
     fds, message = attach_message(pid=child.pid)
     os.close(fds[1])
     fds[1] = os.pidfd_open(child.pid)
-    original = peers._check_pidfd
-    peers._check_pidfd = lambda fd, pid: None
+    original = attaching._check_pidfd
+    attaching._check_pidfd = lambda fd, pid: None
     try:
         _, received, _ = sender.ask(message, fds)
     finally:
-        peers._check_pidfd = original
+        attaching._check_pidfd = original
     close_all(fds + received)
     sender.turn()
     assert sender.engine.attached() == 1
@@ -329,7 +331,7 @@ def test_front_end_that_reads_nothing_delays_no_other(make: Callable[..., Sender
     sender.attach()
     _, reader = sender.attach()
     for number in range(5000):
-        sender.control.tell(f"{number} " + "x" * 1000)
+        sender.table.tell(f"{number} " + "x" * 1000)
         if number == 0:
             assert control_messages.receive(reader)[0]["message"].startswith("0 ")
     assert sender.engine.attached() == 2
@@ -358,13 +360,13 @@ def test_takeover_is_passed_on_although_requests_hold_all_descriptors(
 
     def give(message: dict[str, Any], fds: tuple[int, ...]) -> bool:
         free = is_hung_up(accepted) and is_hung_up(waiting)
-        sender.control.line.refusal = None if free else OSError(errno.ETOOMANYREFS, "Too many references")
+        sender.line.refusal = None if free else OSError(errno.ETOOMANYREFS, "Too many references")
         given.append(message)
         return free
 
-    monkeypatch.setattr(sender.control.line, "give", give)
-    sender.control.line.supervisor_pid = os.getpid()
-    request = {"op": "replace", "layout": LAYOUT_VERSION, "settings": sender.control.settings}
+    monkeypatch.setattr(sender.line, "give", give)
+    sender.line.supervisor_pid = os.getpid()
+    request = {"op": "replace", "layout": LAYOUT_VERSION, "settings": sender.facts.public_settings}
     control_messages.send(replacing, request)
     sender.turn()
     assert [message["op"] for message in given] == ["replace", "replace"]
@@ -381,11 +383,11 @@ def test_listener_pauses_when_descriptors_run_out(make: Callable[..., Sender], m
         def accept(self) -> Any:
             raise OSError(24, "Too many open files")
 
-    real, sender.control.listening.socket = sender.control.listening.socket, Full()
+    real, sender.server.listening.socket = sender.server.listening.socket, Full()
     client = sender.connect()
     sender.turn()
     assert sender.engine.run(0) == []  # it does not spin on the queue
-    sender.control.listening.socket = real
+    sender.server.listening.socket = real
     sender.turn(listening.PAUSE_S + 0.01)
     control_messages.send(client, {"op": "status"})
     sender.turn()

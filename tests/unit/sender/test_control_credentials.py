@@ -117,7 +117,7 @@ def test_a_named_sender_lends_its_files(
 
 def replace(sender: Sender, secrets: dict[str, str], files: dict[str, str], other: bool = False) -> tuple[str, str]:
     """Request a takeover. `other`: the proofs are about the challenge of another connection. Return why not."""
-    request = {"op": "replace", "layout": LAYOUT_VERSION, "settings": sender.control.settings}
+    request = {"op": "replace", "layout": LAYOUT_VERSION, "settings": sender.facts.public_settings}
     answer, _, client = sender.ask({**request, "challenge": True})
     assert answer["ok"]
     if other:
@@ -146,7 +146,7 @@ def test_a_takeover_needs_the_credentials(
     assert replace(sender, {"sasl_plain_password": "another"}, files)[0] == "SETTINGS"
     assert replace(sender, SECRET, {"ssl_keyfile": str(other)})[0] == "FILES"
     assert replace(sender, SECRET, {})[0] == "FILES"
-    request = {"op": "replace", "layout": LAYOUT_VERSION, "settings": sender.control.settings}
+    request = {"op": "replace", "layout": LAYOUT_VERSION, "settings": sender.facts.public_settings}
     assert sender.ask(request)[0]["error"] == "SETTINGS"
 
 

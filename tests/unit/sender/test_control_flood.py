@@ -7,7 +7,7 @@ import pytest
 from control_rig import Sender
 
 from cyproducer.host import control_messages
-from cyproducer.sender.control import message_budget
+from cyproducer.sender.control import quotas
 
 TURNS = 20
 TOPIC_COUNT = 300
@@ -39,19 +39,19 @@ def test_a_flood_of_messages_is_read_at_a_limited_rate(sender: Sender) -> None:
     _, noisy = sender.attach()
     _, correct = sender.attach()
     sent = flood(noisy, same_topic)
-    assert sent > message_budget.BURST
+    assert sent > quotas.BURST
     for _ in range(TURNS):
         sender.turn()
-    assert len(sender.engine.wanted) <= message_budget.BURST
+    assert len(sender.engine.wanted) <= quotas.BURST
     control_messages.send(correct, {"op": "want", "topic": "u"})
     sender.turn()
     assert sender.engine.wanted[-1] == (2, "u")
     heard = len(sender.engine.wanted)
-    assert 0 <= sender.control.timeout_ms() <= 1000 * message_budget.PAUSE_MESSAGES / message_budget.MESSAGES_PER_S + 1
-    sender.turn(message_budget.PAUSE_MESSAGES / message_budget.MESSAGES_PER_S)
+    assert 0 <= sender.server.timeout_ms() <= 1000 * quotas.PAUSE_MESSAGES / quotas.MESSAGES_PER_S + 1
+    sender.turn(quotas.PAUSE_MESSAGES / quotas.MESSAGES_PER_S)
     for _ in range(TURNS):
         sender.turn()
-    assert 0 < len(sender.engine.wanted) - heard <= message_budget.PAUSE_MESSAGES
+    assert 0 < len(sender.engine.wanted) - heard <= quotas.PAUSE_MESSAGES
     for _ in range(sent):
         sender.turn(1)
     assert len(sender.engine.wanted) == sent + 1, "nothing is lost"
@@ -78,8 +78,8 @@ def test_the_end_of_a_rate_limited_connection(sender: Sender) -> None:
     flood(noisy, same_topic)
     for _ in range(TURNS):
         sender.turn()
-    (fd,) = sender.control.table.budget.until
-    sender.control.table.end(sender.control.table.peers[fd], "the test ends it")
-    assert not sender.control.table.budget.until
+    (fd,) = sender.table.budget.until
+    sender.table.end(sender.table.peers[fd], "the test ends it")
+    assert not sender.table.budget.until
     sender.turn(1)
     assert sender.engine.detached == [1]

@@ -5,18 +5,18 @@ from collections.abc import Callable
 import pytest
 from control_rig import Sender
 
-from cyproducer.sender.control import control_server
+from cyproducer.sender.control import ending, facts
 
 
 def test_an_idle_sender_ends_after_its_last_push(make: Callable[..., Sender]) -> None:
     sender = make(idle_timeout_s=1.0)
     sender.engine.pushed = False
     sender.turn(1.5)
-    assert not sender.control.finished
-    assert 0 < sender.control.timeout_ms() <= control_server.LAST_PUSH_POLL_S * 1000 + 1
+    assert not sender.server.finished
+    assert 0 < sender.server.timeout_ms() <= ending.LAST_PUSH_POLL_S * 1000 + 1
     sender.engine.pushed = True
     sender.turn()
-    assert sender.control.finished
+    assert sender.server.finished
     assert "resume" not in sender.engine.ends
 
 
@@ -41,12 +41,12 @@ def test_a_process_that_comes_during_the_last_push_is_served_and_metrics_are_pus
     assert sender.engine.ends[-1] == "resume"
     before = len(sender.engine.ends)
     sender.turn(10)
-    assert not sender.control.finished
+    assert not sender.server.finished
     assert len(sender.engine.ends) == before
     client.close()
     sender.turn()
-    assert not sender.control.finished
-    assert sender.control.timeout_ms() > 500  # the idle time begins anew
+    assert not sender.server.finished
+    assert sender.server.timeout_ms() > 500  # the idle time begins anew
 
 
 def test_the_last_push_of_a_drain_comes_before_front_ends_are_released(make: Callable[..., Sender]) -> None:
@@ -54,23 +54,23 @@ def test_the_last_push_of_a_drain_comes_before_front_ends_are_released(make: Cal
     sender = make()
     sender.attach()
     sender.engine.pushed = False
-    sender.control.drain("SIGTERM")
+    sender.ending.drain("SIGTERM")
     sender.turn()
     assert "end" in sender.engine.ends
     assert sender.engine.released == []
     sender.engine.pushed = True
     sender.turn()
     assert sender.engine.released == [1]
-    assert sender.control.finished
+    assert sender.server.finished
 
 
 def test_a_drain_ends_at_its_deadline_also_without_the_last_push(make: Callable[..., Sender]) -> None:
     sender = make()
     sender.attach()
     sender.engine.pushed = False
-    sender.control.drain("SIGTERM")
-    sender.turn(control_server.DRAIN_S + 1)
-    assert sender.control.finished
+    sender.ending.drain("SIGTERM")
+    sender.turn(facts.DRAIN_S + 1)
+    assert sender.server.finished
 
 
 def test_a_process_gets_the_client_instance_id(make: Callable[..., Sender]) -> None:

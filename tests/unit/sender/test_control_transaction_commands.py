@@ -9,7 +9,7 @@ import pytest
 from control_rig import Sender
 
 from cyproducer.host import control_messages
-from cyproducer.sender.control import control_server
+from cyproducer.sender.control import listening
 from cyproducer.transaction_states import TransactionState
 
 COMMAND: dict[str, Any] = {
@@ -58,7 +58,7 @@ def sender(make: Callable[..., Sender]) -> Sender:
 
 def test_the_answer_comes_when_the_command_is_done(sender: Sender) -> None:
     client = send(sender)
-    sender.turn(10 * control_server.HANDSHAKE_S)
+    sender.turn(10 * listening.HANDSHAKE_S)
     ((attach_id, fields, answer),) = sender.engine.commands
     assert attach_id == 1
     assert fields == {"number": 1, "do": "commit", "producer_id": 7, "epoch": 0, "group": {}, "offsets": []}
@@ -77,7 +77,7 @@ def test_a_process_without_the_key_may_not_command(sender: Sender, key: object) 
 
 def test_no_answer_but_that_to_the_attach_has_the_key(sender: Sender) -> None:
     assert len(sender.keys[1]) == 32
-    assert sender.keys[1] not in str(sender.control.status())
+    assert sender.keys[1] not in str(sender.control.status.describe())
     answer, _ = sender.attach()
     assert "command_key" not in answer
     assert answer_to(sender, attach_id=2, key="")["error"] == "REFUSED"
@@ -118,7 +118,7 @@ def test_a_connection_for_commands_ends_with_its_front_end(make: Callable[..., S
     attached.close()
     sender.turn()
     assert has_hung_up(client)
-    assert not sender.control.table.peers
+    assert not sender.table.peers
 
 
 def test_a_connection_has_the_commands_of_one_front_end(sender: Sender) -> None:
@@ -144,9 +144,9 @@ def test_only_a_flood_of_commands_is_paused(sender: Sender, at_once: bool) -> No
         for _, _, answer in sender.engine.commands:
             answer(ANSWER)
         sender.engine.commands.clear()
-        if sender.control.table.budget.until:
+        if sender.table.budget.until:
             break
-    assert bool(sender.control.table.budget.until) is at_once
+    assert bool(sender.table.budget.until) is at_once
 
 
 def test_a_hang_up_is_not_passed_on(sender: Sender) -> None:
@@ -254,7 +254,7 @@ def test_commands_from_a_pid_namespace_that_is_not_visible(
     sender = make(idle_timeout_s=None, allow_uids=[uid + 1])
     monkeypatch.setattr(control_messages, "peer_credentials", lambda sock: (0, uid, uid))
     sender.attach(settings={"transactional_id": "orders"})
-    assert sender.control.status()["front_ends"][0]["pid"] == os.getpid()
+    assert sender.control.status.describe()["front_ends"][0]["pid"] == os.getpid()
     for found in ((os.getpid(), uid, uid), (0, uid + 1, uid)):
         monkeypatch.setattr(control_messages, "peer_credentials", lambda sock, found=found: found)
         assert answer_to(sender)["error"] == "REFUSED"
@@ -273,7 +273,7 @@ def test_a_front_end_does_not_send_commands_on_its_own_connection(sender: Sender
 
 def test_commands_are_taken_during_a_drain(sender: Sender) -> None:
     sender.engine.transactional = {1: True}
-    sender.control.drain("SIGTERM")
+    sender.ending.drain("SIGTERM")
     sender.turn()
     client = send(sender)
     assert carry_out(sender, client) == ANSWER
@@ -350,7 +350,7 @@ def test_the_status_has_the_transactions(sender: Sender) -> None:
         {**row, "attach_id": 9, "failed": 90},
         {**row, "attach_id": 0, "participants": 3},
     ]
-    first, second, third = sender.control.status()["transactions"]
+    first, second, third = sender.control.status.describe()["transactions"]
     assert first == {**shown, "app": "test", "failed": None}
     assert (second["app"], second["failed"]) == ("?", "PRODUCER_FENCED")
     assert (third["app"], third["participants"]) == (None, 3)

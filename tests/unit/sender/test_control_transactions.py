@@ -10,7 +10,7 @@ import pytest
 from control_rig import Sender, close_all, hung_up
 
 from cyproducer.host import control_messages
-from cyproducer.sender.control import control_server
+from cyproducer.sender.control import listening
 
 ANSWER = {"transactions": []}
 
@@ -25,7 +25,7 @@ def ask(sender: Sender, **question: object) -> socket.socket:
 def test_the_answer_comes_when_the_brokers_have_answered(make: Callable[..., Sender]) -> None:
     sender = make(idle_timeout_s=None)
     client = ask(sender, do="describe", ids=["a"])
-    sender.turn(10 * control_server.HANDSHAKE_S)
+    sender.turn(10 * listening.HANDSHAKE_S)
     ((question, answer),) = sender.engine.questions
     assert (question["do"], question["ids"]) == ("describe", ["a"])
     answer(ANSWER)

@@ -186,7 +186,7 @@ def test_files_of_another_sender_are_left_alone(place: Rendezvous) -> None:
     second_listener = second.listen()
     Path(place.description).touch()
     assert not first.lock_again()
-    first.give_up_names()
+    first.unlink_names()
     first.release()
     assert all(map(os.path.exists, (place.lock, place.socket, place.description)))
     second_listener.close()

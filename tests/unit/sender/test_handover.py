@@ -44,7 +44,7 @@ def line() -> Iterator[tuple[Line, socket.socket]]:
 
 def deliver(line: tuple[Line, socket.socket], handover: Handover) -> None:
     for message, fds in received(line[1]):
-        handover.note(message, fds)
+        handover.apply(message, fds)
 
 
 def hold(line: Line, attach_id: int, fds: list[int]) -> bool:
@@ -146,7 +146,7 @@ def test_failures_are_handed_over_in_pieces(line: tuple[Line, socket.socket]) ->
         messages = received(line[1])
         assert messages
         for message, fds in messages:
-            handover.note(message, fds)
+            handover.apply(message, fds)
         line[0].flush()
     assert {row["count"] for row in handover.ledger.rows()} == {1}
 
@@ -194,7 +194,7 @@ def test_damaged_messages_are_passed_over(line: tuple[Line, socket.socket]) -> N
     assert [message["op"] for message, _ in messages] == ["dance", "drop"]
     handover = Handover(None)
     for message, fds in messages:
-        handover.note(message, fds)
+        handover.apply(message, fds)
 
 
 def test_backoff() -> None:

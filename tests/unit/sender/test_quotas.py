@@ -16,9 +16,8 @@ from support.process import wait_until
 from support.tcp_server import lingering_socket
 
 from cyproducer.host import control_messages
-from cyproducer.sender.control import message_budget, quotas
-from cyproducer.sender.control.quotas import Quotas
-from cyproducer.sender.control.unread import UnreadDescriptors
+from cyproducer.sender.control import quotas
+from cyproducer.sender.control.quotas import Quotas, UnreadDescriptors
 from cyproducer.sender.system import dropped
 
 ADMITTED, OTHER, STRANGER = 61001, 61002, 61003
@@ -66,7 +65,7 @@ def is_open(client: socket.socket) -> bool:
 @pytest.mark.parametrize("uid", [ADMITTED, STRANGER])
 def test_silent_connections_of_a_user_end_only_its_own(users: Users, uid: int) -> None:
     owners = [users.connect(os.geteuid()) for _ in range(3)]
-    most = quotas.STRANGERS_MAX if uid == STRANGER else users.sender.control.table.quotas.user_connections_max
+    most = quotas.STRANGERS_MAX if uid == STRANGER else users.sender.table.quotas.user_connections_max
     theirs = [users.connect(uid) for _ in range(most + 5)]
     another = users.connect(OTHER)
     assert [is_open(each) for each in theirs] == [False] * 5 + [True] * most
@@ -74,7 +73,7 @@ def test_silent_connections_of_a_user_end_only_its_own(users: Users, uid: int) -
 
 
 def test_admitted_users_share_a_limit_that_costs_who_has_most(users: Users) -> None:
-    users.sender.control.table.quotas.connections_max = 6
+    users.sender.table.quotas.connections_max = 6
     many = [users.connect(ADMITTED) for _ in range(5)]
     few = [users.connect(OTHER) for _ in range(2)]
     assert [is_open(each) for each in many] == [False] + [True] * 4
@@ -114,7 +113,7 @@ def send_command(users: Users, client: socket.socket, attach_id: int, number: in
 
 def test_connections_for_commands_belong_to_their_front_ends(users: Users) -> None:
     """Those of a user's transactional producers stay, whether a command is in flight or not."""
-    most = users.sender.control.table.quotas.user_connections_max
+    most = users.sender.table.quotas.user_connections_max
     ids = [users.attach(ADMITTED)["attach_id"] for _ in range(most + 3)]
     clients = [command(users, attach_id) for attach_id in ids]
     for _, _, answer in users.sender.engine.commands[::2]:
@@ -128,7 +127,7 @@ def test_connections_for_commands_belong_to_their_front_ends(users: Users) -> No
 
 def test_a_burst_of_commands_ends_no_connection(users: Users) -> None:
     """All connect before the sender looks at one of them."""
-    most = users.sender.control.table.quotas.user_connections_max
+    most = users.sender.table.quotas.user_connections_max
     ids = [users.attach(ADMITTED)["attach_id"] for _ in range(2 * most)]
     users.uid = ADMITTED
     clients = [users.sender.connect() for _ in ids]
@@ -140,7 +139,7 @@ def test_a_burst_of_commands_ends_no_connection(users: Users) -> None:
 
 
 def test_only_one_connection_for_commands_belongs_to_a_front_end(users: Users) -> None:
-    most = users.sender.control.table.quotas.user_connections_max
+    most = users.sender.table.quotas.user_connections_max
     attach_id = users.attach(ADMITTED)["attach_id"]
     repeated = [command(users, attach_id) for _ in range(most + 4)]
     assert [is_open(each) for each in repeated] == [False] * 3 + [True] * (most + 1)
@@ -155,7 +154,7 @@ def test_only_one_connection_for_commands_belongs_to_a_front_end(users: Users) -
 
 def test_queries_that_wait_for_brokers_are_limited(users: Users) -> None:
     """Such a connection has no time limit."""
-    most = users.sender.control.table.quotas.user_connections_max
+    most = users.sender.table.quotas.user_connections_max
     clients = []
     for _ in range(most + 3):
         clients.append(users.connect(ADMITTED))
@@ -165,7 +164,7 @@ def test_queries_that_wait_for_brokers_are_limited(users: Users) -> None:
 
 
 def test_front_ends_of_a_user_are_limited(users: Users) -> None:
-    table = users.sender.control.table
+    table = users.sender.table
     table.quotas.user_front_ends_max, table.quotas.front_ends_max = 3, 5
     assert [users.attach(ADMITTED)["ok"] for _ in range(4)] == [True, True, True, False]
     refused = users.attach(ADMITTED)
@@ -199,7 +198,7 @@ def test_connections_of_a_user_have_one_budget(users: Users) -> None:
             control_messages.send(client, {"op": "want", "topic": "t"})
     for _ in range(20):
         users.sender.turn()
-    assert len(users.sender.engine.wanted) <= message_budget.BURST + len(attached)
+    assert len(users.sender.engine.wanted) <= quotas.BURST + len(attached)
     users.uid = os.geteuid()
     _, mine = users.sender.attach()
     control_messages.send(mine, {"op": "want", "topic": "mine"})
@@ -232,7 +231,7 @@ def has_answer(client: socket.socket) -> bool:
 
 def test_new_connections_of_a_user_have_the_same_budget(users: Users) -> None:
     """A user who opens a connection for each message gets no more time of the sender."""
-    assert ask_on_new_connections(users, ADMITTED, 2 * message_budget.BURST) == message_budget.BURST
+    assert ask_on_new_connections(users, ADMITTED, 2 * quotas.BURST) == quotas.BURST
     for uid in (OTHER, os.geteuid()):
         assert ask_on_new_connections(users, uid, 3) == 3
     late = users.connect(ADMITTED)
@@ -252,7 +251,7 @@ def test_a_surplus_connection_has_the_same_budget(users: Users) -> None:
             control_messages.send(client, QUESTION)
         users.sender.turn()
         answered += sum(map(has_answer, clients))
-    assert answered <= message_budget.BURST + 1
+    assert answered <= quotas.BURST + 1
 
 
 def test_a_large_message_counts_as_several(users: Users) -> None:
@@ -260,7 +259,7 @@ def test_a_large_message_counts_as_several(users: Users) -> None:
     control_messages.send(client, {"op": "want", "topic": "t"})
     users.sender.turn()
     for _ in range(2):
-        control_messages.send(client, {"op": "want", "topic": "t", "more": "x" * 40 * message_budget.MESSAGE_BYTES})
+        control_messages.send(client, {"op": "want", "topic": "t", "more": "x" * 40 * quotas.MESSAGE_BYTES})
         users.sender.turn()
     control_messages.send(client, {"op": "want", "topic": "t"})
     users.sender.turn()
@@ -305,7 +304,8 @@ def test_attaches_and_tokens_of_a_user_do_not_fill_the_log(users: Users, caplog:
             _, client = users.sender.attach()
             client.close()
             users.sender.attach()
-            users.sender.engine.note_violation(max(users.sender.engine.front_ends), "it is wrong")
+            users.sender.engine.violations = [(max(users.sender.engine.front_ends), "it is wrong")]
+            users.sender.turn()
             answer, _, client = users.sender.ask({"op": "token"})
             assert answer["error"] == "CREDENTIALS"
             assert not is_open(client)
@@ -355,7 +355,7 @@ def answers(client: socket.socket) -> int:
 @pytest.mark.parametrize("ended", [False, True])
 def test_descriptors_that_a_user_does_not_read_are_limited(users: Users, ended: bool) -> None:
     """They count for the sender's user, also after the connection has ended."""
-    unread = users.sender.control.table.unread
+    unread = users.sender.table.unread
     unread.user_max, unread.all_max = 3, 5
     before = len(os.listdir("/proc/self/fd"))
     theirs = [users.connect(ADMITTED) for _ in range(5)]
@@ -382,7 +382,7 @@ def test_descriptors_that_a_user_does_not_read_are_limited(users: Users, ended: 
 
 
 def test_a_front_end_that_does_not_read_its_answer_counts_after_its_end(users: Users) -> None:
-    unread = users.sender.control.table.unread
+    unread = users.sender.table.unread
     unread.user_max = 3
     users.uid = ADMITTED
     fds, message = attach_message()
@@ -400,13 +400,11 @@ def test_a_front_end_that_does_not_read_its_answer_counts_after_its_end(users: U
     users.sender.turn(1)
     users.sender.turn(1)
     assert answers(following) == 1
-    assert not users.sender.control.table.front_ends
+    assert not users.sender.table.front_ends
 
 
 def test_a_long_answer_counts_as_several_messages(users: Users) -> None:
-    rows = ["x" * 500] * 100
-    stats = users.sender.engine.stats
-    users.sender.engine.stats = lambda: {**stats(), "counts": rows}  # type: ignore[method-assign]
+    users.sender.engine.connections = [{"host": "x" * 500}] * 100
     client = users.connect(ADMITTED)
     for _ in range(3):
         control_messages.send(client, {"op": "status"})
@@ -446,8 +444,8 @@ def test_descriptors_of_strangers_are_dropped_without_close(users: Users, tmp_pa
         else:  # the sender ends the connection in the same turn in which the message has arrived
             client.send(b"")
             control_messages.send(client, {"op": "status"}, OPENED[:1])
-            (peer,) = users.sender.control.table.peers.values()
-            users.sender.control.table.end(peer, "the test ends it")
+            (peer,) = users.sender.table.peers.values()
+            users.sender.table.end(peer, "the test ends it")
         dropped.settle()
         assert hung_up(client)
         assert is_locked(path)

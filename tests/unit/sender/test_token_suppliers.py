@@ -48,9 +48,12 @@ class Rig:
         self.table = SimpleNamespace(peers={}, unfinished={}, finish=lambda peer: self.table.unfinished.pop(peer.fd, 0))
         self.table.refusals = RefusalLog(logging.getLogger("test"), lambda: self.now)
         self.table.end = lambda peer, why: self.table.peers.pop(peer.fd)
-        engine = SimpleNamespace(supplied_tokens=lambda: self.tokens if own_tokens else None)
         self.suppliers = TokenSuppliers(
-            engine, SimpleNamespace(tell=self.told.append), self.table, logging.getLogger("test"), lambda: self.now
+            self.tokens if own_tokens else None,
+            self.table,
+            SimpleNamespace(tell=self.told.append),
+            logging.getLogger("test"),
+            lambda: self.now,
         )  # type: ignore[arg-type]
 
     async def _check(self, token: Any) -> Refusal | None:

@@ -9,7 +9,7 @@ import pytest
 from test_control import Sender
 
 from cyproducer.host import control_messages
-from cyproducer.sender.control import control_server
+from cyproducer.sender.control import listening
 
 DAY_S = 86_400.0
 
@@ -35,7 +35,7 @@ def test_warnings_keep_their_pace(sender: Sender, monkeypatch: pytest.MonkeyPatc
     for seconds in (0, 1, 30, 31):
         sender.engine.failures = [(1, "t", 10, 1)]
         sender.turn(seconds)
-        assert sender.control.timeout_ms() <= 60_000
+        assert sender.server.timeout_ms() <= 60_000
         with contextlib.suppress(BlockingIOError):
             told.append(control_messages.receive(client)[0]["message"])
         set_clock(monkeypatch, step_s)
@@ -49,9 +49,9 @@ def test_handshake_deadline_and_idle_exit_ignore_the_wall_clock(
     slow = sender.connect()
     sender.turn()
     set_clock(monkeypatch, step_s)
-    sender.turn(control_server.HANDSHAKE_S - 0.1)
-    assert len(sender.control.table.peers) == 1
-    assert not sender.control.finished
+    sender.turn(listening.HANDSHAKE_S - 0.1)
+    assert len(sender.table.peers) == 1
+    assert not sender.server.finished
     sender.turn(0.2)
     assert control_messages.receive(slow) == (None, [])
     assert sender.attach()[0]["ok"]
