@@ -41,6 +41,9 @@ and texts have ranges.
                           or {"ok": false, "kind": "abortable" | "fatal" | "retriable", "code", "message"}
                           or {"ok": false, "error": code name, "message"}: the sender does not take the command
     any process           {"op": "status"} -> the status as JSON; {"op": "stop"} -> drain and end
+                          {"op": "health"} -> {"ok", "state", ...}: see Status.health in sender/control/status.py.
+                          "ok": false alone says that the sender does not work now. With "error" it is a refusal, as
+                          that of an older sender, which does not know this message and hangs up
                           {"op": "transactions", "do": "list" | "describe" | "abort", ...} -> the answer of
                           sender/cluster/queries.py as JSON
                           {"op": "client_instance_id"} -> {"ok": true, "id": text or null, "pushes": whether the sender

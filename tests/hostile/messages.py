@@ -180,6 +180,7 @@ REQUESTS: list[Callable[[], dict[str, Any]]] = [
     lambda: {"op": "want", "topic": "t", "partition": 0},
     lambda: {"op": "close"},
     lambda: {"op": "status"},
+    lambda: {"op": "health"},
     lambda: {"op": "stop"},
     lambda: {"op": "client_instance_id"},
     lambda: _token(GOOD_TOKEN),

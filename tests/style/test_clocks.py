@@ -31,7 +31,7 @@ READERS = {
     "cyproducer/sender/handover/handover.py": (1, "when a sender was started, for its status"),
     "cyproducer/sender/control/facts.py": (1, "when a sender was started, for its status"),
     "cyproducer/sender/control/failures.py": (2, "when records failed, for the status"),
-    "cyproducer/sender/control/status.py": (1, "when a sender was started"),
+    "cyproducer/sender/control/status.py": (2, "when a sender was started, and for how long it has run"),
     "cyproducer/sender/process/files.py": (2, "the age of files; a wrong clock keeps them or not"),
     "cyproducer/sender/cluster/telemetry.py": (2, "the times of metrics that are pushed to brokers"),
     "cyproducer/observe/failures.py": (1, "the age of failures in a file; a wrong clock keeps them or not"),

@@ -64,6 +64,7 @@ class Requests:
             "transactions": Operation(self._ask_about_transactions, of_front_end=False),
             "client_instance_id": Operation(self._client_instance_id),
             "status": Operation(self._describe),
+            "health": Operation(self._health),
             "stop": Operation(self._stop),
             "replace": Operation(lambda peer, message, fds: takeover.answer(peer, message)),
         }
@@ -184,6 +185,9 @@ class Requests:
 
     def _describe(self, peer: Peer, message: Message, fds: list[int]) -> None:
         self._table.send_document(peer, "status", self._status.describe)
+
+    def _health(self, peer: Peer, message: Message, fds: list[int]) -> None:
+        peer.send(self._status.health())
 
     def _client_instance_id(self, peer: Peer, message: Message, fds: list[int]) -> None:
         known = self._telemetry.client_instance_id()

@@ -1,4 +1,4 @@
-"""Describes the sender to processes that ask for its status."""
+"""Describes the sender to processes that ask: its status, and in short whether it is healthy."""
 
 import os
 import time
@@ -9,10 +9,12 @@ from cyproducer.errors import name_for_code
 from cyproducer.sender.cluster.connections import Connections
 from cyproducer.sender.cluster.metadata import Metadata
 from cyproducer.sender.cluster.transactions import Transactions
+from cyproducer.sender.control.ending import Ending
 from cyproducer.sender.control.facts import Facts
 from cyproducer.sender.control.failures import Failures
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer
+from cyproducer.sender.engine.connection_state import ConnectionState
 from cyproducer.sender.engine.native import FrontEnds, Loop
 from cyproducer.sender.handover.handover import Line
 from cyproducer.transaction_states import TransactionState
@@ -33,7 +35,7 @@ _TOTALS = ("records", "bytes", "batches", "requests", "retries", "errors")
 
 
 class Status:
-    """Makes the status, and keeps the last known cluster id."""
+    """Answers "status" and "health" from the same objects."""
 
     def __init__(
         self,
@@ -43,6 +45,7 @@ class Status:
         metadata: Metadata,
         transactions: Transactions,
         table: PeerTable,
+        ending: Ending,
         failures: Failures,
         line: Line,
         facts: Facts,
@@ -53,6 +56,7 @@ class Status:
         self._metadata = metadata
         self._transactions = transactions
         self._table = table
+        self._ending = ending
         self._failures = failures
         self._line = line
         self._facts = facts
@@ -93,6 +97,40 @@ class Status:
             "counts": self._front_ends.counts(),
             "ledger": self._failures.ledger.rows(),
             "last_error": self._metadata.present_error(),
+        }
+
+    def health(self) -> dict[str, Any]:
+        """Return in short whether the sender works, for a probe that asks often.
+
+        state  "draining": it ends, and takes no new front-ends
+               "disconnected": no broker can be used now, last_error says why
+               "starting": no broker has answered yet, and none has failed
+               "running": else, also if it is idle and has closed its connections
+        ok     whether it is starting or running
+        """
+        self.note_cluster()
+        connected = sum(row["state"] == ConnectionState.READY for row in self._connections.describe())
+        last_error = self._metadata.present_error()
+        if self._ending.is_draining:
+            state = "draining"
+        elif last_error and not connected:
+            state = "disconnected"
+        elif self._facts.cluster_id is None:
+            state = "starting"
+        else:
+            state = "running"
+        return {
+            "ok": state in ("starting", "running"),
+            "state": state,
+            "version": VERSION,
+            "sender_pid": os.getpid(),
+            "supervisor_pid": self._line.supervisor_pid,
+            "uptime_s": round(max(0.0, time.time() - self._began_at), 3),
+            "restarts": self._facts.restarts,
+            "brokers_connected": connected,
+            "front_ends": len(self._table.front_ends),
+            "undelivered": self._front_ends.undelivered(),
+            "last_error": last_error,
         }
 
 

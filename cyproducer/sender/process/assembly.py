@@ -56,7 +56,7 @@ def assemble(
     attaching = Attaching(front_ends, regions, line, table, ending, facts, tokens is not None and facts.private)
     suppliers = TokenSuppliers(tokens, table, line, log, clock)
     takeover = Takeover(front_ends, regions, tokens, table, listening, ending, attaching, failures, line, facts, log)
-    status = Status(front_ends, loop, connections, metadata, transactions, table, failures, line, facts)
+    status = Status(front_ends, loop, connections, metadata, transactions, table, ending, failures, line, facts)
     requests = Requests(
         metadata, telemetry, queries, transactions, table, ending, attaching, suppliers, takeover, status
     )
