@@ -14,6 +14,7 @@ from support.fault_rig import Rig
 from support.node_settings import FEW_THREADS
 from support.process import wait_until
 from support.supervised import NOWHERE, Foreground, the_sender
+from support.violations import no_violation_in_an_engine  # noqa: F401
 
 from cyproducer.config.settings import Settings
 from cyproducer.devkafka.node import KafkaCluster

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from control_rig import Sender
 from standin_sender import StandIn
+from support.violations import no_violation_in_an_engine  # noqa: F401
 
 from cyproducer import KafkaProducer
 
