@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from support import layout
+from support.whole_engine import Engine
 
-from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from simulation.virtual import _State
 

@@ -16,11 +16,11 @@ import time
 from typing import Any
 
 from cyproducer.host import control_messages
-from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from cyproducer.sender.engine.transaction_row import TransactionRow
 from support.process import script_environment
 from support.transaction_table import leave_transactions_to_the_test
+from support.whole_engine import Engine
 
 WAIT_S = 30.0
 

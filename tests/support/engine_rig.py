@@ -4,8 +4,8 @@ import logging
 import time
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.cluster.engine import Engine
 from support.front_end import PlainFrontEnd, run_until
+from support.whole_engine import Engine
 
 
 class EngineRig:

@@ -9,8 +9,8 @@ from kfake.scripted_broker import ScriptedBroker
 from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.record.twin import Record
-from cyproducer.sender.cluster.engine import Engine
 from support.front_end import PlainFrontEnd, run_until, topic_number
+from support.whole_engine import Engine
 
 NOW = int(time.time() * 1000)
 FAST = {

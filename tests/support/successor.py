@@ -3,11 +3,11 @@
 import os
 from collections.abc import Callable
 
-from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from support import layout
 from support.fault_rig import Rig
 from support.front_end import SETTINGS
+from support.whole_engine import Engine
 
 ATTACHED = 1
 

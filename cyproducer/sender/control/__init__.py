@@ -1,1 +1,1 @@
-"""Runs the control plane of the sender: attaches front-ends, receives their topic requests, and releases them."""
+"""Serves the sender's control socket: attaches front-ends, answers messages, and decides when the sender ends."""

@@ -26,7 +26,7 @@ RELEASE_BEFORE_S = 3.0
 
 
 class Ending:
-    """Knows since when the sender is idle, and drains it. All times are those of the control plane's clock.
+    """Knows since when the sender is idle, and drains it. All times are those of the control server's clock.
 
     A record that is committed after the sender has read an arena for the last time would be lost if its process ends.
     So the attached front-ends are released (FrontEnds.release) before the end: a released one cannot commit a record.

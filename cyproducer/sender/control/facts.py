@@ -1,4 +1,4 @@
-"""Has the properties of a sender that its control plane uses."""
+"""Has the properties of a sender that its control server uses."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ DRAIN_S = 25.0
 
 @dataclass
 class Facts:
-    """The properties of a sender that its control plane uses. With `idle_timeout_s` None it never ends by itself."""
+    """The properties of a sender that its control server uses. With `idle_timeout_s` None it never ends by itself."""
 
     socket: str
     settings: Mapping[str, Any]

@@ -32,7 +32,7 @@ __all__ = ["Takeover"]
 
 
 class Takeover:
-    """The part of the control plane that deals with predecessors and successors of its process.
+    """The part of the control server that deals with predecessors and successors of its process.
 
     regions  the descriptors of the state and the snapshot, which the engine owns
     tokens   None if the connections need no OAuth tokens of front-ends

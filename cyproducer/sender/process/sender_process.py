@@ -1,4 +1,4 @@
-"""Runs one sender process: starts engine and control plane, from a handover if there is one, and serves until the end.
+"""Runs one sender process: starts engine and control server, from a handover if there is one, and serves until the end.
 
 The sender is forked from its supervisor. If the supervisor dies, the sender forks the next supervisor from itself.
 """

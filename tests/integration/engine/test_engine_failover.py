@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 from support.consumer import read_topic
 from support.front_end import PlainFrontEnd, run_until, topic_number
+from support.whole_engine import Engine
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.cluster.engine import Engine
 
 PARTITIONS = 48
 FRONT_ENDS = 6

@@ -9,9 +9,9 @@ import pytest
 from kfake.scripted_broker import ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import SETTINGS
+from support.whole_engine import Engine
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.engine.predecessor import PredecessorState
 from cyproducer.shm.native import create_arena
 

@@ -16,6 +16,7 @@ from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
 from support.supervised import Foreground
+from support.whole_engine import Engine
 
 from cyproducer import KafkaProducer
 from cyproducer.config.kinds import Wrong
@@ -27,7 +28,6 @@ from cyproducer.errors import (
     RecordTooLargeError,
     SenderUnavailableError,
 )
-from cyproducer.sender.cluster.engine import Engine
 
 NAMES = {"bootstrap_servers", "sender"}  # settings that say where the broker or sender is, not how it behaves
 #: Settings of TLS and SASL, which the broker of these tests does not use.

@@ -258,7 +258,7 @@ from pathlib import Path
 run = engine.Engine.run
 def poisoned(self, timeout_ms):
     flag = Path({flag!r})
-    if flag.exists() and int(flag.read_text()) in self.held():
+    if flag.exists() and int(flag.read_text()) in self._front_ends.held():
         os.pwrite(self.regions()[0], int(flag.read_text()).to_bytes(8, "little"), {attach})
         os.pwrite(self.regions()[0], bytes(4), {slot})
         os._exit(3)

@@ -19,12 +19,12 @@ from control_rig import LINGER_S, Sender, attach_message, close_all, hung_up
 from support import layout
 from support.process import wait_until
 from support.tcp_server import lingering_socket
+from support.whole_engine import Engine
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.sender.control import peers
 from cyproducer.sender.engine.native import FrontEnds
-from cyproducer.sender.process.sender_process import Engine
 from cyproducer.shm.native import Region, create_arena
 
 LOOP_SETTINGS = {

@@ -13,12 +13,12 @@ from standin_sender import StandIn
 from support import layout
 from support.front_end import PlainFrontEnd
 from support.process import wait_until
+from support.whole_engine import Engine
 
 from cyproducer import KafkaProducer
 from cyproducer.config.settings import Settings
 from cyproducer.protocol.codec import decode_response, encode_response
 from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.cluster.engine import Engine
 from cyproducer.sender.cluster.metadata import PARTITIONS_PER_ITERATION
 from cyproducer.sender.engine.predecessor import PredecessorState
 

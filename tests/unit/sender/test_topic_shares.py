@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from support.whole_engine import Engine
 
 from cyproducer.config.settings import Settings
-from cyproducer.sender.cluster.engine import Engine
 
 TOPICS_MAX = 16_384
 
