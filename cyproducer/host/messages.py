@@ -262,7 +262,6 @@ TEXT_BYTES_MAX = INT16_MAX  # what a string of Kafka's protocol can have
 class TransactionCommand(NamedTuple):
     """A command of a transactional front-end.
 
-    key        shows that its process is the front-end's; None: it has shown none
     number     counts the commands of the front-end
     do         one of COMMANDS
     producer_id, epoch  what the front-end knows, -1 at first
@@ -270,8 +269,6 @@ class TransactionCommand(NamedTuple):
     offsets    [(topic, partition, offset, leader epoch, metadata)], each partition once
     """
 
-    attach_id: int
-    key: str | None
     number: int
     do: str
     producer_id: int
@@ -280,8 +277,11 @@ class TransactionCommand(NamedTuple):
     offsets: list[tuple[str, int, int, int, str]]
 
 
-def parse_command(message: dict[str, Any]) -> TransactionCommand:
-    """Return a command. Raise InvalidMessageError with the name of the first invalid field."""
+def parse_command(message: dict[str, Any]) -> tuple[int, str | None, TransactionCommand]:
+    """Return (attach id, key, command). Raise InvalidMessageError with the name of the first invalid field.
+
+    The key shows that the process is the front-end's; None: it has shown none.
+    """
     attach_id = _integer(message, "attach_id", 1, INT64_MAX)
     number = _integer(message, "number", 1, INT64_MAX)
     producer_id = _integer(message, "producer_id", -1, INT64_MAX)
@@ -293,7 +293,7 @@ def parse_command(message: dict[str, Any]) -> TransactionCommand:
     group = _group(message.get("group")) if has_offsets else {}
     offsets = _offsets(message.get("offsets")) if has_offsets else []
     key = key if isinstance(key, str) else None
-    return TransactionCommand(attach_id, key, number, do, producer_id, epoch, group, offsets)
+    return attach_id, key, TransactionCommand(number, do, producer_id, epoch, group, offsets)
 
 
 def _group(value: Any) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from cyproducer.host.messages import TransactionCommand
 from cyproducer.sender.cluster.engine import Engine as ProductEngine
-from cyproducer.sender.cluster.transaction_rows import Command
 
 __all__ = ["Engine"]
 
@@ -99,15 +99,15 @@ class Engine(ProductEngine):
     def command_transaction(
         self, attach_id: int, fields: dict[str, Any], answer: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Do a command of a transactional producer; `answer` gets its result: see TransactionManager.command.
+        """Do a command of a transactional producer; `answer` gets its result: see Transactions.command.
 
-        `fields`: those of a Command.
+        `fields`: those of a TransactionCommand.
         """
         self._tasks.now_ms = _now_ms()
-        self._transactions.command(attach_id, Command(**fields), answer)
+        self._transactions.command(attach_id, TransactionCommand(**fields), answer)
 
     def describe_transactions(self) -> list[dict[str, Any]]:
-        """Return a row for each transactional producer, for the status: see TransactionManager.describe."""
+        """Return a row for each transactional producer, for the status: see Transactions.describe."""
         self._tasks.now_ms = _now_ms()
         return self._transactions.describe()
 

@@ -10,6 +10,7 @@ from kfake.coordinator import Transactions as CoordinatorTransactions
 from kfake.scripted_coordinators import ScriptedCoordinators
 from support.transaction_table import TRANSACTION_ABORTED, StandInRow, StandInTable
 
+from cyproducer.host.messages import TransactionCommand
 from cyproducer.protocol.codec import decode_request, decode_response, encode_request, encode_response
 from cyproducer.protocol.versions import SUPPORTED, ApiKey
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
@@ -18,7 +19,7 @@ from cyproducer.sender.cluster.calls import Calls
 from cyproducer.sender.cluster.connection import NoAnswerError
 from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
 from cyproducer.sender.cluster.report import Report
-from cyproducer.sender.cluster.transactions import TransactionCommand, Transactions
+from cyproducer.sender.cluster.transactions import Transactions
 from cyproducer.sender.system.tasks import Reply, Signal, Tasks
 from cyproducer.transaction_states import TransactionState
 

@@ -17,6 +17,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Container, Iterator
+from typing import Any
 
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.cluster.broker import PAUSE_MIN_MS, Backoffs, Broker

@@ -11,9 +11,10 @@ points "transaction.place-filled" and "transaction.place-stored".
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from cyproducer.error_table import describe, error_of
+from cyproducer.host.messages import TransactionCommand
 from cyproducer.protocol.tables import NEVER
 from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, software
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
@@ -51,7 +52,7 @@ from cyproducer.sender.system.tasks import Signal, Task, Tasks
 from cyproducer.transaction_states import TransactionState
 from cyproducer.version import VERSION
 
-__all__ = ["TransactionCommand", "Transactions"]
+__all__ = ["Transactions"]
 
 UNINITIALIZED, READY = TransactionState.UNINITIALIZED, TransactionState.READY
 IN_TRANSACTION, FATAL_ERROR = TransactionState.IN_TRANSACTION, TransactionState.FATAL_ERROR
@@ -88,23 +89,6 @@ Respond = Callable[[dict[str, Any]], None]
 """Takes the answer to a command."""
 Ids = tuple[int, int]
 """A producer id and its epoch; -1: none."""
-
-
-class TransactionCommand(NamedTuple):
-    """A command of a front-end whose fields are checked.
-
-    do         "init", "commit", "abort", "offsets", "fail" or "share"
-    producer_id, epoch  what the front-end knows, -1 at first
-    group      {"group_id", "generation_id", "member_id", "group_instance_id"}
-    offsets    [(topic, partition, offset, leader epoch, metadata)]
-    """
-
-    number: int
-    do: str
-    producer_id: int
-    epoch: int
-    group: dict[str, Any]
-    offsets: list[tuple[str, int, int, int, str]]
 
 
 class TransactionalProducer:

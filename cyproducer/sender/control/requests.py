@@ -5,12 +5,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cyproducer.host.messages import InvalidMessageError, TransactionCommand, parse_command, parse_want
+from cyproducer.host.messages import InvalidMessageError, parse_command, parse_want
 from cyproducer.sender.cluster.metadata import Metadata
 from cyproducer.sender.cluster.queries import Queries
 from cyproducer.sender.cluster.telemetry import Telemetry
 from cyproducer.sender.cluster.transactions import Transactions
-from cyproducer.sender.cluster.transactions import TransactionCommand as Command
 from cyproducer.sender.control.attaching import Attaching
 from cyproducer.sender.control.ending import Ending
 from cyproducer.sender.control.peer_table import PeerTable
@@ -127,13 +126,12 @@ class Requests:
         front-end has come on another connection.
         """
         try:
-            command = parse_command(message)
+            attach_id, key, command = parse_command(message)
         except InvalidMessageError as error:
             peer.send(refusal("MALFORMED", f"a command about a transaction has no valid {error}"))
             return
-        attach_id = command.attach_id
         front_end = self._table.front_ends.get(attach_id)
-        if front_end is None or not _may_command(peer, front_end, command):
+        if front_end is None or not _may_command(peer, front_end, key):
             text = f"process {peer.pid} has no attached front-end with attach_id {attach_id}"
             peer.send(refusal("REFUSED", text))
             return
@@ -153,8 +151,7 @@ class Requests:
                 self._table.budget.give_back(peer.fd, peer.account)
             self._table.end_command(peer)
 
-        _, _, number, do, producer_id, epoch, group, offsets = command
-        self._transactions.command(attach_id, Command(number, do, producer_id, epoch, group, offsets), respond)
+        self._transactions.command(attach_id, command, respond)
         asks_brokers = True  # of an answer that comes later
 
     def _ask_about_transactions(self, peer: Peer, question: Message, fds: list[int]) -> None:
@@ -202,13 +199,13 @@ class Requests:
         self._ending.drain(f"stop request from pid {peer.pid}")
 
 
-def _may_command(peer: Peer, front_end: Peer, command: TransactionCommand) -> bool:
+def _may_command(peer: Peer, front_end: Peer, key: str | None) -> bool:
     """Return whether the peer is the process of the front-end. Uids and pids are the kernel's.
 
     In a PID namespace that is not visible from here every pid is 0. So the process also shows the key that it has got
     in the answer to its attach.
     """
     known = front_end.meta.get("command_key")
-    if (peer.uid, peer.pid) != (front_end.uid, front_end.pid) or known is None or command.key is None:
+    if (peer.uid, peer.pid) != (front_end.uid, front_end.pid) or known is None or key is None:
         return False
-    return hmac.compare_digest(command.key.encode(errors="replace"), known.encode())
+    return hmac.compare_digest(key.encode(errors="replace"), known.encode())
