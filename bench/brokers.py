@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from devkafka.keys import Keys
+from devkafka.node import HOST, KafkaCluster, free_ports
+from devkafka.security import Security
+
 from bench.jmx import count_handshakes, count_requests, jmx_options
 from bench.loads import Load
 from bench.native import program
 from bench.samples import Kept, count_committed, decode, read_sample
-from cyproducer.devkafka.keys import Keys
-from cyproducer.devkafka.node import HOST, KafkaCluster, free_ports
-from cyproducer.devkafka.security import Security
 
 # Unlike the nodes of the tests, a measured node uses both compilers of the JVM.
 JVM = ("-Xmx1g", "-XX:+UseSerialGC")

@@ -5,8 +5,8 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 
-from cyproducer.devkafka.jars import kafka_jars
-from cyproducer.devkafka.maven import find_java
+from devkafka.jars import kafka_jars
+from devkafka.maven import find_java
 
 HOST = "127.0.0.1"
 REQUESTS = "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=Produce,*"

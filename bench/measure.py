@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-from cyproducer.devkafka.jars import KAFKA_VERSION
-from cyproducer.devkafka.maven import find_java
+from devkafka.jars import KAFKA_VERSION
+from devkafka.maven import find_java
 
 _CPUCLOCK_SCHED = 2
 PACKAGES = (

@@ -9,7 +9,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from cyproducer.devkafka.maven import cache_directory
+from devkafka.maven import cache_directory
 
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 TLS_FLAGS = ("-DWITH_TLS", "-lssl", "-lcrypto")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cyproducer.devkafka.maven import Artifact, cached_jars
+from devkafka.maven import Artifact, cached_jars
 
 # They run on Spark 4.1 to 4.3. Spark's `spark.jars.packages` resolves the first to these; PySpark has the rest.
 JARS = (

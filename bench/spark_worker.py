@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from devkafka.maven import DownloadError, JavaMissingError, find_java
+
 from bench.contestants.base import OWN_DIRECTORY, NotSupportedError
 from bench.processes import ROOT
 from bench.spark_jars import spark_kafka_jars
-from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
 
 Call = Callable[[], object]
 

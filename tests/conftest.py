@@ -21,7 +21,7 @@ from support.own_root import needs_root, run_as_root
 from support.shared_kafka import SharedKafka, pass_shared_kafka, shared_kafka, start_shared_kafka
 
 if TYPE_CHECKING:
-    from cyproducer.devkafka.node import KafkaCluster
+    from devkafka.node import KafkaCluster
 
 ROOT = Path(__file__).resolve().parent
 CLUSTERS: "list[KafkaCluster]" = []
@@ -209,7 +209,7 @@ def _broker_pids() -> set[int]:
 
 @contextlib.contextmanager
 def _cluster(nodes: int, directory: Path) -> "Iterator[KafkaCluster]":
-    from cyproducer.devkafka.node import DownloadError, JavaMissingError, KafkaCluster
+    from devkafka.node import DownloadError, JavaMissingError, KafkaCluster
 
     try:
         cluster = KafkaCluster(nodes, directory, properties=shared_node)

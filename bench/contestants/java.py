@@ -33,8 +33,8 @@ class ProducerPerformance(Contestant):
 
     def open(self, bootstrap: str, settings: dict[str, Any]) -> None:
         """Write the values into a file, of which the tool takes lines at random."""
-        from cyproducer.devkafka.jars import kafka_jars
-        from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
+        from devkafka.jars import kafka_jars
+        from devkafka.maven import DownloadError, JavaMissingError, find_java
 
         try:
             java, jars = find_java(), kafka_jars()

@@ -13,7 +13,6 @@ __all__ = ["main"]
 
 #: Subcommand -> (module, summary).
 COMMANDS = {
-    "demo": ("cyproducer.demo.main", "publish real data from many processes, NumPy and Spark, and check the result"),
     "metrics": ("cyproducer.cli.metrics", "give the metrics of the senders of this user to Prometheus"),
     "send": ("cyproducer.cli.send", "send each line of standard input as a record"),
     "sender": ("cyproducer.cli.sender", "run a sender in the foreground, for systemd or a container"),

@@ -5,7 +5,7 @@ import pkgutil
 import cyproducer
 
 #: PyInstaller finds these, and what they import, in a program that imports them: they are written in Python.
-_SEPARATE = ("spark", "demo", "devkafka", "cli", "pyinstaller", "foreground", "testing")
+_SEPARATE = ("spark", "cli", "pyinstaller", "foreground", "testing")
 
 
 def _is_needed(name: str) -> bool:

@@ -8,8 +8,9 @@ import sys
 import time
 from typing import TextIO
 
+from devkafka.node import KafkaCluster
+
 from alarms.campaign import Campaign, create_topic
-from cyproducer.devkafka.node import KafkaCluster
 
 
 class LockFree(logging.StreamHandler[TextIO]):

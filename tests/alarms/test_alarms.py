@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from cyproducer.devkafka.node import KafkaCluster
+from devkafka.node import KafkaCluster
 
 SECONDS = 60
 

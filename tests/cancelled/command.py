@@ -7,8 +7,9 @@ import shutil
 import sys
 import tempfile
 
+from devkafka.node import KafkaCluster
+
 from cancelled.campaign import Plan, run
-from cyproducer.devkafka.node import KafkaCluster
 
 
 def main() -> int:

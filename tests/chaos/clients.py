@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from devkafka.node import KafkaCluster
+from devkafka.security import LISTENERS
 from support.secure_kafka import SecureKafka, running_secure_kafka
 from support.secure_settings import settings_of
-
-from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.devkafka.security import LISTENERS
 
 __all__ = ["PROTOCOLS", "Clients", "plain_clients", "running_brokers", "secure_clients"]
 

@@ -9,12 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from devkafka.security import MECHANISMS
 from support.process import script_environment
 
 from chaos.clients import PROTOCOLS, running_brokers
 from chaos.monkey import ACTIONS
 from chaos.run import Plan, run
-from cyproducer.devkafka.security import MECHANISMS
 
 
 def arguments() -> argparse.Namespace:

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from devkafka.node import KafkaCluster
 from support.process import is_running, wait_until
 
 from chaos.falls import Fall, falling, founder_of
 from chaos.world import Target, World
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.observe.status import status
 

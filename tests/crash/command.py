@@ -10,11 +10,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from devkafka.node import KafkaCluster
 from support import build
 from support.crashpoints import Trigger, points
 
 from crash.scenario import reachable, run_all
-from cyproducer.devkafka.node import KafkaCluster
 
 
 def main() -> int:

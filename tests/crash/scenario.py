@@ -19,11 +19,11 @@ from chaos.check import Report, check
 from chaos.falls import Fall, falling, founder_of
 from chaos.journal import ACKED, LINE, SUFFIX
 from chaos.world import World
+from devkafka.node import KafkaCluster
 from support.crashpoints import AFTER_LOST_ANSWERS, Trigger, points, role_of
 from support.process import is_running, wait_until
 
 from crash.stimuli import STIMULI, Scene
-from cyproducer.devkafka.node import KafkaCluster
 
 PARTITIONS = 4
 REACH_S = 40.0

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.world import World
+from devkafka.node import KafkaCluster
 from support.consumer import read_topic
 from support.crashpoints import points
 from support.process import wait_until
 
 from cyproducer import KafkaProducer
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import KafkaError, OutcomeUnknownError, TransactionAbortedError
 
 TIMEOUT_S = 60.0

@@ -7,11 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from support import build
 from support.crashpoints import Trigger
 
 from crash.scenario import reachable, run_all
-from cyproducer.devkafka.node import KafkaCluster
 
 
 @pytest.mark.timeout(900)

@@ -11,10 +11,10 @@ from chaos import journal
 from chaos.journal import Life
 from chaos.records import parse
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from devkafka.node import LogBatch
 from support.consumer import ReadRecords
 
 from cyproducer import errors
-from cyproducer.devkafka.node import LogBatch
 from faults.cluster import PROBE
 from faults.load import STAMP
 

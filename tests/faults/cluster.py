@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from confluent_kafka import ElectionType, Producer, TopicPartition, admin
+from devkafka.jars import KAFKA_VERSION
+from devkafka.metadata import Metadata, ask_metadata
+from devkafka.node import HOST, KafkaCluster, KafkaNode, free_ports
 from kafka import TopicPartition as Place
 from kafka.admin import KafkaAdminClient
 
-from cyproducer.devkafka.jars import KAFKA_VERSION
-from cyproducer.devkafka.metadata import Metadata, ask_metadata
-from cyproducer.devkafka.node import HOST, KafkaCluster, KafkaNode, free_ports
 from faults.proxy import PortProxy
 
 NODES = 3

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import KafkaException
+from devkafka.jars import KAFKA_VERSION
 from support.process import kill_senders
 
-from cyproducer.devkafka.jars import KAFKA_VERSION
 from faults.cluster import FaultyCluster, faulty_cluster
 from faults.rows import ROWS
 from faults.run import BACK_WITHIN_S, Outcome, alarms, play

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from cyproducer.devkafka.jars import KAFKA_VERSION
+from devkafka.jars import KAFKA_VERSION
+
 from cyproducer.observe.status import status
 from faults.check import Log, read_log
 from faults.cluster import NODES, FaultyCluster

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chaos import journal
+from devkafka.node import LogBatch, LogRecord
 from support.consumer import ReadRecords
 
 from cyproducer import errors
-from cyproducer.devkafka.node import LogBatch, LogRecord
 from faults.check import Log, Times, Verdict, check_dump, check_stamps, compare
 from faults.load import STAMP
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from devkafka.node import free_ports
 
-from cyproducer.devkafka.node import free_ports
 from faults.proxy import HOST, PortProxy
 
 WAIT_S = 10.0

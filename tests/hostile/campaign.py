@@ -18,9 +18,9 @@ from typing import Any
 
 import psutil
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from devkafka.node import KafkaCluster
 from support.process import script_environment, wait_until
 
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe.status import status
 from hostile.honest import term
 

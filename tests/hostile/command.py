@@ -7,7 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from cyproducer.devkafka.node import KafkaCluster
+from devkafka.node import KafkaCluster
+
 from hostile.attacks import ATTACKS
 from hostile.campaign import fuzz
 from hostile.message_campaign import fuzz_messages

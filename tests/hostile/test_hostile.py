@@ -5,8 +5,8 @@ import random
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 
-from cyproducer.devkafka.node import KafkaCluster
 from hostile.attacks import ATTACKS
 from hostile.campaign import fuzz
 

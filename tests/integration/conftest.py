@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.crashpoints import Trigger
 from support.engine_host import Nursery
@@ -17,7 +18,6 @@ from support.supervised import NOWHERE, Foreground, the_sender
 from support.violations import no_violation_in_an_engine  # noqa: F401
 
 from cyproducer.config.settings import Settings
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.producer.attach.attachment import Attachment
 from cyproducer.producer.attach.connect import connect as attach
 

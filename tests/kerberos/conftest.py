@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster
+from devkafka.security import Kerberos
 from kdc import REALM, Kdc
 from support.secure_kafka import SecureKafka, running_secure_kafka
-
-from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.devkafka.security import Kerberos
 
 SERVICE = "kafka/localhost"
 SESSION_MS = 2500

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from devkafka.node import LAUNCHER, free_ports
 from support.process import wait_until
-
-from cyproducer.devkafka.node import LAUNCHER, free_ports
 
 __all__ = ["REALM", "Kdc", "TicketError"]
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from support.record_twin import Record
+
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.messages import REQUESTS
-from cyproducer.record.twin import Record
 from kfake import answers
 from kfake.codes import (
     API_VERSIONS,

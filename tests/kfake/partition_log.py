@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from probe.native import crc32c
+from support.record_twin import Record, decode_records
 
-from cyproducer.record.twin import Record, decode_records
 from kfake.codes import INVALID_PRODUCER_EPOCH, OUT_OF_ORDER
 
 REMEMBERED = 5  # batches of a producer: ProducerStateEntry.NUM_BATCHES_TO_RETAIN

@@ -3,9 +3,9 @@
 import time
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.consumer import read_topic
 
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import (
     DELIVERY_TIMEOUT,
     TRANSACTION_ABORTED,

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 from confluent_kafka import Producer
+from devkafka.maven import DownloadError, JavaMissingError
 from pyspark.errors import IllegalArgumentException
 from support.consumer import read_topic
 
 from bench.spark_jars import spark_kafka_jars
-from cyproducer.devkafka.maven import DownloadError, JavaMissingError
 from cyproducer.spark.options import parse_options
 
 # The session's start, tens of seconds on a busy machine, does not count as the test's own time.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from devkafka.node import Rule
 from pyspark.errors import PySparkException
 from support.process import below_of, kill_senders, senders, wait_until
 from support.secure_kafka import secure_kafka_fixture
@@ -17,7 +18,6 @@ from support.spark_cluster import SparkCluster
 from support.spark_jvm import short_lived_jvm
 from support.spark_pages import pages_of
 
-from cyproducer.devkafka.access import Rule
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.spark import atomic, exactly_once, write
 from cyproducer.spark.atomic import AtomicWriteError

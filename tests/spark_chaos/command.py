@@ -7,9 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from devkafka.node import KafkaCluster
 from support.spark_cluster import SparkCluster
 
-from cyproducer.devkafka.node import KafkaCluster
 from spark_chaos.run import run
 
 

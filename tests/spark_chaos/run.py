@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from devkafka.node import KafkaCluster
 from support.consumer import read_topic
 from support.process import below_of, command_of, kill_senders, script_environment, senders, supervisors
 from support.spark_cluster import SparkCluster
 from support.spark_environment import spark_environment
-
-from cyproducer.devkafka.node import KafkaCluster
 
 ROWS = 200
 """Numbers in each file; each file is a micro-batch."""

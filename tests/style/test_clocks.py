@@ -49,7 +49,7 @@ def readers() -> dict[str, int]:
     """Count the lines of each source file that read a wall clock; lines that only print are left out."""
     found = {}
     for path in sorted((ROOT / "cyproducer").rglob("*")):
-        if path.suffix in (".py", ".pyx", ".pxd", ".h") and {"cli", "demo", "devkafka"}.isdisjoint(path.parts):
+        if path.suffix in (".py", ".pyx", ".pxd", ".h") and {"cli"}.isdisjoint(path.parts):
             number = sum(bool(WALL_CLOCK.search(line)) for line in path.read_text().splitlines())
             if number:
                 found[label(path)] = number

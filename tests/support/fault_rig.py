@@ -8,8 +8,8 @@ from kfake.scripted_broker import ScriptedBroker
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
-from cyproducer.record.twin import Record
 from support.front_end import PlainFrontEnd, run_until, topic_number
+from support.record_twin import Record
 from support.whole_engine import Engine
 
 NOW = int(time.time() * 1000)

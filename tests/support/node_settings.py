@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cyproducer.devkafka.node import KafkaNode
+    from devkafka.node import KafkaNode
 
 # With few threads, a node that nobody uses takes less CPU time.
 FEW_THREADS = {

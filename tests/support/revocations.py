@@ -7,8 +7,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
-
-from cyproducer.devkafka.keys import CA, OTHER_CA, Identity, Keys
+from devkafka.keys import CA, OTHER_CA, Identity, Keys
 
 __all__ = ["revocations"]
 

@@ -17,13 +17,12 @@ from typing import Any, Literal
 
 import jwt
 import pytest
+from devkafka.jars import kafka_jars
+from devkafka.keys import Identity, Keys
+from devkafka.maven import find_java
+from devkafka.node import SMALL_JVM, KafkaCluster, Rule
+from devkafka.security import LISTENERS, Kerberos, Security
 
-from cyproducer.devkafka.access import Rule
-from cyproducer.devkafka.jars import kafka_jars
-from cyproducer.devkafka.keys import Identity, Keys
-from cyproducer.devkafka.maven import find_java
-from cyproducer.devkafka.node import SMALL_JVM, KafkaCluster
-from cyproducer.devkafka.security import LISTENERS, Kerberos, Security
 from support.consumer import ReadRecords, read_topic
 from support.node_settings import FEW_THREADS
 from support.token_endpoint import TokenEndpoint

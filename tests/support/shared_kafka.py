@@ -30,8 +30,7 @@ class SharedKafka:
     ) -> str:
         """Create a topic, wait until the node knows it, and return its name."""
         from confluent_kafka.admin import AdminClient, NewTopic
-
-        from cyproducer.devkafka.metadata import ask_metadata
+        from devkafka.metadata import ask_metadata
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         wanted = NewTopic(name, partitions, replication, config=dict(configs or {}))
@@ -50,7 +49,7 @@ def start_shared_kafka(config: pytest.Config) -> None:
     """Start the node in the process that the others report to. It ends with the run."""
     if hasattr(config, "workerinput"):
         return
-    from cyproducer.devkafka.node import DownloadError, JavaMissingError, KafkaCluster
+    from devkafka.node import DownloadError, JavaMissingError, KafkaCluster
 
     running = contextlib.ExitStack()
     config.add_cleanup(running.close)

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pyspark
+from devkafka.class_archive import class_archive, making, using
+from devkafka.maven import find_java
 
-from cyproducer.devkafka.class_archive import class_archive, making, using
-from cyproducer.devkafka.maven import find_java
 from support.spark_environment import spark_environment
 
 MAKE_S = 300.0

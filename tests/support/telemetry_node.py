@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cyproducer.devkafka.jars import kafka_jars
-from cyproducer.devkafka.maven import find_java
-from cyproducer.devkafka.node import SMALL_JVM, KafkaCluster
+from devkafka.jars import kafka_jars
+from devkafka.maven import find_java
+from devkafka.node import SMALL_JVM, KafkaCluster
+
 from support.otlp_payload import Payload
 
 SOURCE = Path(__file__).parent / "java" / "TelemetryFile.java"

@@ -15,8 +15,7 @@ from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
-
-from cyproducer.devkafka.keys import Identity
+from devkafka.keys import Identity
 
 __all__ = ["TokenEndpoint", "TokenRequest"]
 

@@ -1,8 +1,8 @@
 """Chooses the protocol of transactions of a real cluster: transaction.version 1, or 2 (KIP-890)."""
 
+from devkafka.node import KafkaCluster
 from kafka import KafkaAdminClient
 
-from cyproducer.devkafka.node import KafkaCluster
 from support.process import wait_until
 
 FEATURE = "transaction.version"

@@ -16,6 +16,8 @@ OTHERS = {
     "bench/": ("integration/bench",),
     "examples/": ("usage", "spark"),
     "demo": ("integration/demo",),
+    "tools/demo": ("integration/demo",),
+    "tools/devkafka": ("integration/devkafka",),
     "docs/": ("style", "usage/test_docs_examples.py"),
     "pyproject.toml": (*GATE, "integration/build"),
     "setup.py": (*GATE, "integration/build"),

@@ -126,8 +126,6 @@ PACKAGES = {
     # where the processes of a host meet, and the clocks.
     "spark": Package((*LEAVES, "shm", "host", "producer.core", "producer", "observe", "api"), ("spark",)),
     "cli": Package((*LEAVES, "observe", "spark", "foreground", "api"), ("unit/cli", "integration/cli")),
-    "demo": Package((*LEAVES, "observe", "devkafka", "api"), ("integration/demo",)),
-    "devkafka": Package((*LEAVES,), ("integration/devkafka",)),
     # What PyInstaller runs, and what the programs run that it makes.
     "pyinstaller": Package(("sender.process", "api"), ("integration/build/test_pyinstaller.py",)),
     # A public module: a sender run in the caller's own process.

@@ -1,10 +1,11 @@
-"""Starts `python -m tests.transactional` from the root of the project."""
+"""Runs the command from the source tree: `python -m tests.transactional`."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+if __name__ == "__main__":
+    TESTS = Path(__file__).resolve().parents[1]
+    sys.path[:0] = [str(TESTS), str(TESTS.parent / "tools")]
+    from transactional.command import main
 
-from transactional.command import main
-
-sys.exit(main())
+    sys.exit(main())

@@ -8,7 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cyproducer.devkafka.node import KafkaCluster
+from devkafka.node import KafkaCluster
+
 from transactional.run import Plan, run
 
 

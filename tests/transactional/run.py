@@ -16,10 +16,10 @@ from typing import Any
 from chaos import journal
 from chaos.monkey import ACTIONS, Monkey
 from chaos.world import SETTINGS, Target
+from devkafka.node import KafkaCluster
 from support.leftovers import remove_spawn_locks
 from support.process import command_of, script_environment, users_of, wait_until
 
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.observe.status import status, stop
 from transactional.check import Report, check, read_journal

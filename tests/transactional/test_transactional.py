@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 
-from cyproducer.devkafka.node import KafkaCluster
 from transactional.check import Outcome, Report, _judge
 from transactional.run import KINDS, Plan, Result, run
 

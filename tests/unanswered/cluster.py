@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from devkafka.node import HOST, KafkaCluster, KafkaNode, free_ports
 
-from cyproducer.devkafka.node import HOST, KafkaCluster, KafkaNode, free_ports
 from unanswered.proxy import AnswerProxy
 
 NEVER_EXPIRES_MS = 86_400_000

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.consumer import ReadRecords, read_topic
 from support.process import run_script, sender_processes, senders, wait_until
-
-from cyproducer.devkafka.node import KafkaCluster
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

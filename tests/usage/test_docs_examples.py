@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cyproducer.devkafka.node import KafkaCluster
+from devkafka.node import KafkaCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

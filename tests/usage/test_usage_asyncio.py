@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 
+from devkafka.node import KafkaCluster
 from numbered import numbers_by_key
 from support.consumer import ReadRecords
 
 from cyproducer import errors
-from cyproducer.devkafka.node import KafkaCluster
 
 TICK_S = 0.010
 LATE_S = 0.050

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster, free_ports
 from numbered import numbers_by_key
 from support.consumer import ReadRecords
 from support.process import run_script, script_environment, sender_processes, wait_until
 
 from cyproducer import errors
-from cyproducer.devkafka.node import KafkaCluster, free_ports
 
 SECRET = "pa55-of-the-broker"
 

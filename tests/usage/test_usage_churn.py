@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster
 from lines import expect
 from numbered import numbers_by_key
 from support.confined import namespaces, run_confined
@@ -19,7 +20,6 @@ from support.supervised import the_sender
 from test_usage_interrupts import sleeps_on
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.devkafka.node import KafkaCluster
 
 # As gunicorn ends a worker that is late: SIGABRT, a moment later SIGKILL; another worker replaces it.
 RECYCLED = """

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster
 from lines import expect
 from numbered import numbers_by_key
 from support.confined import namespaces, run_confined
 from support.consumer import ReadRecords
 from support.process import start_script, wait_until
 from support.supervised import Foreground, pair, the_sender, trouble
-
-from cyproducer.devkafka.node import KafkaCluster
 
 DAY_S = 86_400.0
 

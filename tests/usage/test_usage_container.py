@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from lines import expect
 from numbered import numbers_by_key
 from support.confined import namespaces, run_confined, start_confined
@@ -13,7 +14,6 @@ from support.consumer import ReadRecords, read_topic
 from support.process import run_script, wait_until
 from support.supervised import Foreground
 
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe.status import status
 
 

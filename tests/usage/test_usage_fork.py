@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from numbered import numbers_by_key
 from support.consumer import ReadRecords
 from support.process import run_script
-
-from cyproducer.devkafka.node import KafkaCluster
 
 # A batch that lingers has no outcome before it is flushed, unless another batch's request takes it along: `pending`
 # stays the parent's, or its outcome is known.

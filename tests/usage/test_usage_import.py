@@ -9,10 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from devkafka.node import free_ports
 from support.process import run_script, sender_processes, start_script
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.devkafka.node import free_ports
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from devkafka.node import KafkaCluster
 from lines import expect
 from support.consumer import ReadRecords, read_topic
 from support.process import start_script, wait_until
-
-from cyproducer.devkafka.node import KafkaCluster
 
 WAITS = {
     "send": """

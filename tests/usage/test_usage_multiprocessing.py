@@ -6,13 +6,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from devkafka.node import KafkaCluster
 from lines import expect
 from numbered import numbers_by_key
 from support.connections import SENDERS_MOST, broker_connections, ports_of
 from support.consumer import ReadRecords
 from support.process import run_script, senders, start_script
-
-from cyproducer.devkafka.node import KafkaCluster
 
 ENDINGS = {
     "returns": "pass",

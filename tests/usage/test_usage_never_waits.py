@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.consumer import ReadRecords
 from support.supervised import Foreground
 
 from cyproducer import errors
-from cyproducer.devkafka.node import KafkaCluster
 
 TRIES_S = 30.0
 

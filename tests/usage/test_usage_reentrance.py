@@ -4,11 +4,10 @@ import importlib.util
 from collections.abc import Callable
 
 import pytest
+from devkafka.node import KafkaCluster
 from numbered import numbers_by_key
 from support.consumer import ReadRecords
 from support.process import run_script
-
-from cyproducer.devkafka.node import KafkaCluster
 
 BEGINNING = """
     import gc, itertools, signal, sys

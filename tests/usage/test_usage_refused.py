@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster
 from numbered import numbers_by_key
 from support.confined import REFUSE
 from support.consumer import ReadRecords
@@ -12,7 +13,6 @@ from support.process import run_script, wait_until
 from support.supervised import Foreground, the_sender
 
 from cyproducer import errors
-from cyproducer.devkafka.node import KafkaCluster
 
 BEGINNING = """
     import os, resource, sys

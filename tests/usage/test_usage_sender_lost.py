@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devkafka.node import KafkaCluster
 from support.consumer import ReadRecords, read_topic
 from support.process import kill_senders, run_script, wait_until
 
 from cyproducer import as_completed, errors
-from cyproducer.devkafka.node import KafkaCluster
 
 
 def check(sent: list[tuple[bytes, Any]], records: ReadRecords) -> tuple[int, int]:

@@ -17,13 +17,13 @@ import confluent_kafka
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
+from devkafka.node import KafkaCluster
 from lines import expect
 from support.consumer import ReadRecords, read_topic
 from support.process import script_command, script_environment, senders, start_script, wait_until
 from support.supervised import another, kill, pair
 
 from cyproducer import errors
-from cyproducer.devkafka.node import KafkaCluster
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PROGRAMS = {

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from devkafka.node import free_ports
 from support.connections import broker_connections, ports_of
 from support.process import script_environment, users_of, wait_until
-
-from cyproducer.devkafka.node import free_ports
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SETTLED_S = 0.5

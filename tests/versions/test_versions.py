@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.process import run_script
 from support.streams import Streams, streams
 from support.supervised import Foreground
 from versions.conftest import Version
 
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe.status import status
 
 pytestmark = pytest.mark.timeout(1800)  # the first test builds the former version

@@ -5,13 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.consumer import read_topic
 from support.process import run_script
 from support.spark_environment import spark_environment
 from support.spark_jvm import short_lived_jvm
 from versions.conftest import Version
-
-from cyproducer.devkafka.node import KafkaCluster
 
 pytestmark = pytest.mark.timeout(1800)  # the first test builds the former version
 

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from support.connections import SENDERS_MOST
 from support.process import is_running, kill9, wait_until
+from support.record_twin import Record, encode_batch
 
 from bench import calls, idle, recovery, spark, spark_worker, start, work
 from bench.asked import RefusedError, chosen, pairs
@@ -29,7 +30,6 @@ from bench.processes import hear, own_senders, workers_of
 from bench.report import overall
 from bench.samples import Kept
 from cyproducer.protocol.codec import encode_request
-from cyproducer.record.twin import Record, encode_batch
 
 NOW = 1_700_000_000_000
 TINY = Load(messages=2000, warmup=1000, least_seconds=0, rate=200, seconds=0.3, partitions=3)

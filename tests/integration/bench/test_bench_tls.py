@@ -10,6 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from devkafka.keys import Keys
+from devkafka.node import HOST, KafkaCluster, free_ports
+from devkafka.security import Security
 from support.connections import SENDERS_MOST
 from support.process import script_environment, wait_until
 
@@ -21,9 +24,6 @@ from bench.growth import COMPARISONS
 from bench.jmx import jmx_options
 from bench.loads import Load
 from bench.processes import own_senders
-from cyproducer.devkafka.keys import Keys
-from cyproducer.devkafka.node import HOST, KafkaCluster, free_ports
-from cyproducer.devkafka.security import Security
 
 ROOT = Path(bench.__file__).parents[1]
 TINY = Load(messages=2000, warmup=1000, least_seconds=0, rate=200, seconds=0.3, partitions=3, tls=True)

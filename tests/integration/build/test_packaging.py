@@ -9,9 +9,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.process import senders, wait_until
-
-from cyproducer.devkafka.node import KafkaCluster
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Files that builds and runs leave in a tree.

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.process import wait_until
 from support.supervised import another, kill, pair
 
 from cyproducer import KafkaProducer, pyinstaller
-from cyproducer.devkafka.node import KafkaCluster
 
 PROGRAM = """
 import sys

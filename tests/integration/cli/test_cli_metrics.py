@@ -6,11 +6,11 @@ import urllib.error
 import urllib.request
 
 import pytest
+from devkafka.node import free_ports
 from prometheus_client.parser import text_string_to_metric_families
 from support.process import cyproducer, wait_until
 
 from cyproducer import metric_table
-from cyproducer.devkafka.node import free_ports
 from cyproducer.observe.status import status
 
 WITHOUT_LIBRARY = """

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.consumer import read_topic
-
-from cyproducer.devkafka.node import KafkaCluster
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 

@@ -62,7 +62,7 @@ def test_help_and_version() -> None:
         assert shown.returncode == 0
         assert f"usage: cyproducer {command}" in shown.stdout
     shown = cyproducer("--help")
-    for command in ("demo", "send", "sender", "status", "stop", "txn"):
+    for command in ("send", "sender", "status", "stop", "txn"):
         assert f"\n    {command} " in shown.stdout
     assert cyproducer("--version").stdout.startswith("cyproducer 0.")
     assert cyproducer().returncode == 2

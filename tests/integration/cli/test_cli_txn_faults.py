@@ -9,9 +9,9 @@ import uuid
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from devkafka.node import KafkaCluster
 from support.process import cyproducer, wait_until
 
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.observe import requests, transactions
 from cyproducer.observe.status import status

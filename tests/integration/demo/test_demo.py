@@ -14,13 +14,10 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
-from support.confined import without
-from support.process import command_of
-
-from cyproducer.demo import broker as demo_broker
-from cyproducer.demo.arrays import Row
-from cyproducer.demo.check import IdentifiersCheck, LinesCheck, SequenceCheck
-from cyproducer.demo.input import (
+from demo import broker as demo_broker
+from demo.arrays import Row
+from demo.check import IdentifiersCheck, LinesCheck, SequenceCheck
+from demo.input import (
     InputError,
     distribute,
     identifiers,
@@ -29,9 +26,11 @@ from cyproducer.demo.input import (
     split_lines,
     standard_library,
 )
-from cyproducer.demo.spark import name_of, quoted
-from cyproducer.demo.workers import Placed
-from cyproducer.devkafka.node import KafkaCluster
+from demo.spark import name_of, quoted
+from demo.workers import Placed
+from devkafka.node import KafkaCluster
+from support.confined import without
+from support.process import command_of, script_environment
 
 NOW_MS = 1_700_000_000_000
 
@@ -68,11 +67,11 @@ def scratch(short_tmp: Path) -> Iterator[Path]:
 def demo(scratch: Path, *options: str, timeout: float = 100, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the demo, as root without the right to look into every process."""
     return subprocess.run(
-        [*without("sys_ptrace"), sys.executable, "-m", "cyproducer", "demo", *options],
+        [*without("sys_ptrace"), sys.executable, "-m", "demo", *options],
         capture_output=True,
         text=True,
         timeout=timeout,
-        env={**os.environ, "TMPDIR": str(scratch), **environment},
+        env=script_environment({"TMPDIR": str(scratch), **environment}),
     )
 
 
@@ -127,11 +126,11 @@ def test_without_java(tree: Path, scratch: Path) -> None:
 @pytest.mark.timeout(200)
 def test_interrupt_stops_all_that_was_started(scratch: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "cyproducer", "demo"],
+        [sys.executable, "-m", "demo"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "TMPDIR": str(scratch)},
+        env=script_environment({"TMPDIR": str(scratch)}),
         start_new_session=True,
     )
     try:
@@ -141,7 +140,7 @@ def test_interrupt_stops_all_that_was_started(scratch: Path) -> None:
         time.sleep(1.5)
         started = psutil.Process(process.pid).children(recursive=True)
         assert len(started) >= 5
-        [spark] = [each for each in started if "cyproducer.demo.spark" in " ".join(command_of(each))]
+        [spark] = [each for each in started if "demo.spark" in " ".join(command_of(each))]
         # Only in a directory below does the demo remove what PySpark leaves if it is killed while it starts.
         assert scratch in Path(spark.environ()["TMPDIR"]).parents
         # The signal goes to the whole process group, as a terminal sends it.

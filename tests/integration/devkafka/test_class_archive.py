@@ -8,11 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-
-from cyproducer.devkafka import class_archive as module
-from cyproducer.devkafka.class_archive import class_archive, using
-from cyproducer.devkafka.maven import cache_directory, find_java
-from cyproducer.devkafka.node import KafkaCluster
+from devkafka import class_archive as module
+from devkafka.class_archive import class_archive, using
+from devkafka.maven import cache_directory, find_java
+from devkafka.node import KafkaCluster
 
 Get = Callable[[Callable[[Path], bool]], Path | None]
 
@@ -109,7 +108,7 @@ def test_an_interrupt_of_the_first_start_leaves_no_directory(monkeypatch: pytest
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cyproducer.devkafka.node.class_archive", interrupted)
+    monkeypatch.setattr("devkafka.node.class_archive", interrupted)
     cluster = KafkaCluster()
     with pytest.raises(KeyboardInterrupt):
         cluster.start()

@@ -2,13 +2,11 @@
 
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 
 import pytest
-
-from cyproducer.devkafka.keys import Keys, MissingLibraryError
+from devkafka.keys import Keys, MissingLibraryError
+from support.process import run_script
 
 
 @pytest.fixture
@@ -154,11 +152,11 @@ def test_missing_library_is_explained(tmp_path, library):
     source = f"""
 import sys
 sys.modules[{library!r}] = None
-from cyproducer.devkafka.keys import Keys
-import cyproducer.devkafka.node
+from devkafka.keys import Keys
+import devkafka.node
 Keys(sys.argv[1])
 """
-    run = subprocess.run([sys.executable, "-c", source, str(tmp_path / "keys")], capture_output=True, text=True)
+    run = run_script(source, tmp_path / "keys", check=False)
     assert MissingLibraryError.__name__ in run.stderr
     assert "pip install 'cyproducer[dev-tls]'" in run.stderr
     assert not (tmp_path / "keys").exists()

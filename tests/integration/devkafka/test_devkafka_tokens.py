@@ -11,9 +11,8 @@ import urllib.request
 
 import jwt
 import pytest
+from devkafka.keys import Keys
 from support.token_endpoint import TokenEndpoint
-
-from cyproducer.devkafka.keys import Keys
 
 
 @pytest.fixture

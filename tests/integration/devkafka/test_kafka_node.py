@@ -10,12 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from support.connections import broker_connections, ports_of
-from support.consumer import read_topic
-from support.process import is_running, run_script, start_script, wait_until
-
-from cyproducer.devkafka import maven as jars_module
-from cyproducer.devkafka.node import (
+from devkafka import maven as jars_module
+from devkafka.node import (
     JavaMissingError,
     KafkaCluster,
     KafkaStartError,
@@ -24,6 +20,9 @@ from cyproducer.devkafka.node import (
     kafka_jars,
     mock_cluster,
 )
+from support.connections import broker_connections, ports_of
+from support.consumer import read_topic
+from support.process import is_running, run_script, start_script, wait_until
 
 
 def produce(bootstrap_servers, topic, values, partition=0, **settings):
@@ -171,7 +170,7 @@ def test_port_that_is_taken_is_named(tmp_path):
 def test_node_ends_with_a_killed_parent(tmp_path):
     source = """
         import sys, time
-        from cyproducer.devkafka.node import KafkaCluster
+        from devkafka.node import KafkaCluster
         cluster = KafkaCluster(1, sys.argv[1])
         cluster.start()
         print(cluster.pid(), flush=True)
@@ -240,8 +239,8 @@ def test_failed_fetch_leaves_nothing_and_two_fetch_once(tmp_path, monkeypatch):
     assert [p.name for p in (tmp_path / "cyproducer").iterdir()] == ["kafka-4.3.1.lock"]
     tool.write_text(FAKE_MAVEN)
     script = """
-        import cyproducer.devkafka.maven as jars
-        from cyproducer.devkafka.jars import kafka_jars
+        import devkafka.maven as jars
+        from devkafka.jars import kafka_jars
         jars._ivy_jar = lambda: None
         print(kafka_jars())
     """

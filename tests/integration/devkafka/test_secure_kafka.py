@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from devkafka.node import KafkaCluster
+from devkafka.security import Security
 from support.secure_kafka import SPECIAL, secure_kafka_fixture
-
-from cyproducer.devkafka.node import KafkaCluster
-from cyproducer.devkafka.security import Security
 
 REAUTH_MS = 4000
 SASL = ("SASL_PLAINTEXT", "SASL_SSL")

@@ -20,9 +20,9 @@ from kfake.partition_log import LogBatch
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
+from support.record_twin import Record, encode_records
 
 from cyproducer import errors
-from cyproducer.record.twin import Record, encode_records
 
 UNKNOWN_PRODUCER_ID = 59
 

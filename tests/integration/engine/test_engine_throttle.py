@@ -4,6 +4,8 @@ import time
 import zipfile
 
 import pytest
+from devkafka.jars import KAFKA_VERSION, kafka_jars
+from devkafka.maven import DownloadError
 from kfake.codes import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -23,8 +25,6 @@ from support.front_end import run_until
 from support.transactional_front_end import GROUP, TransactionalFrontEnd
 
 from cyproducer import errors
-from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
-from cyproducer.devkafka.maven import DownloadError
 from cyproducer.protocol.versions import ApiKey
 from cyproducer.sender.cluster.connection import THROTTLES_FROM
 

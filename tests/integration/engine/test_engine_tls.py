@@ -14,13 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from devkafka.keys import Keys
 from kfake.scripted_broker import ScriptedBroker
 from support.engine_rig import EngineRig
 from support.front_end import run_until, topic_number
 from support.process import wait_until
 from support.tcp_server import serving
-
-from cyproducer.devkafka.keys import Keys
 
 PARTITIONS = 100
 TICKETS = 4000

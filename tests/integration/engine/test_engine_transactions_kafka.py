@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from devkafka.node import KafkaCluster
 from support.consumer import read_topic
 from support.engine_rig import EngineRig
 from support.front_end import run_until
 from support.transactional_front_end import GROUP, TransactionalFrontEnd
 
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 from cyproducer.transaction_states import TransactionState
 

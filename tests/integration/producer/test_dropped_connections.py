@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from devkafka.node import HOST, KafkaCluster, KafkaNode
 from support.dropped_packets import drop_arriving
 from support.process import wait_until
 from support.tcp_server import serving
 
 from cyproducer import KafkaProducer
-from cyproducer.devkafka.node import HOST, KafkaCluster, KafkaNode
 
 pytestmark = [pytest.mark.long, pytest.mark.as_root]
 

@@ -5,9 +5,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
-from cyproducer.devkafka.jars import KAFKA_VERSION, kafka_jars
-from cyproducer.devkafka.maven import DownloadError
+from devkafka.jars import KAFKA_VERSION, kafka_jars
+from devkafka.maven import DownloadError
 
 PAGE = Path(__file__).parents[3] / "docs/design/java-rules.md"
 #: Kafka's own tests, which the jar does not contain, and a setting of a later version.

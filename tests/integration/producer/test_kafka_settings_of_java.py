@@ -6,12 +6,12 @@ import subprocess
 from typing import NamedTuple
 
 import pytest
+from devkafka.jars import kafka_jars
+from devkafka.maven import DownloadError, JavaMissingError, find_java
 
 from cyproducer.config.kafka_settings import KAFKA_SETTINGS, PARTLY, REFUSED, SUPPORTED
 from cyproducer.config.kinds import INT_MAX, LONG_MAX, Wrong
 from cyproducer.config.settings import SETTINGS
-from cyproducer.devkafka.jars import kafka_jars
-from cyproducer.devkafka.maven import DownloadError, JavaMissingError, find_java
 
 OURS = {setting.kafka_name: setting for setting in SETTINGS}
 ROWS = {row.name: row for row in KAFKA_SETTINGS}

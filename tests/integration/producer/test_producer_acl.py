@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import admin
+from devkafka.node import KafkaCluster
 
 from cyproducer import KafkaProducer
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import ClusterAuthorizationFailedError, TopicAuthorizationFailedError
 
 WHO = "User:ANONYMOUS"

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from devkafka.node import Rule
 from support.process import cyproducer, proc_file, run_script, start_script
 from support.recorded import recorded_locals
 from support.secure_kafka import SecureKafka
@@ -20,7 +21,6 @@ from support.secure_settings import SettingsFor
 from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings as Parsed
 from cyproducer.config.table import SETTINGS
-from cyproducer.devkafka.access import Rule
 from cyproducer.host import control_messages, credentials
 from cyproducer.observe.status import status
 from cyproducer.producer.attach.attempt import AttachProgress, attach

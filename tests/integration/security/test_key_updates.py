@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.secure_kafka import SecureKafka, running_secure_kafka
 from support.secure_settings import SettingsFor
 
 from cyproducer import KafkaProducer
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe.status import status
 
 Make = Callable[..., KafkaProducer]

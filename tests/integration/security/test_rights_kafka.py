@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import Rule
 from support.process import wait_until
 from support.secure_kafka import SecureKafka
 from support.secure_settings import SettingsFor
@@ -19,7 +20,6 @@ from support.streams import streams
 from support.supervised import the_sender
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.devkafka.access import Rule
 from cyproducer.observe.status import status
 from cyproducer.observe.transactions import TransactionQueryError, max_timeout
 from cyproducer.producer.shared_transaction import sender_of

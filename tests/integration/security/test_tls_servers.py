@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.keys import Keys
 from support.process import script_environment, wait_until
 from support.secure_kafka import SecureKafka
 from support.secure_settings import SettingsFor
 from support.tcp_server import serving
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.devkafka.keys import Keys
 
 Make = Callable[..., KafkaProducer]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.process import kill_senders, sender_processes, wait_until
 
 from cyproducer import __version__, errors
 from cyproducer.config.settings import Settings
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe.status import ended_with_failures, status
 from cyproducer.producer.attach import connect
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.consumer import ReadRecords, read_topic
 from support.process import is_running, kill9, start_script, wait_until
 
 from cyproducer import KafkaProducer
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe.status import status
 
 COUNT = 200

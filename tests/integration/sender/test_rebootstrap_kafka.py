@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.consumer import read_topic
 from unanswered.proxy import AnswerProxy
 
 from cyproducer import errors
-from cyproducer.devkafka.node import KafkaCluster
 
 
 @pytest.fixture

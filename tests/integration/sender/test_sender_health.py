@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.process import kill9, wait_until
 from support.supervised import Foreground, another, pair
 
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.errors import KafkaTimeoutError
 from cyproducer.host import control_messages
 from cyproducer.observe.requests import request

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from devkafka.node import KafkaCluster
 from kfake.scripted_broker import ScriptedBroker
 from support.process import is_running, sender_processes, wait_until
 from support.streams import streams
@@ -21,7 +22,6 @@ from support.supervised import NOWHERE, ROOT, Foreground, another, asking, kill,
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.host import control_messages
 from cyproducer.observe.status import stop
 from cyproducer.producer.attach import connect, sender_address

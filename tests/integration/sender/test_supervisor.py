@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devkafka.node import KafkaCluster
 from support import layout
 from support.consumer import read_topic
 from support.process import is_running, kill9, sender_processes, start_script, wait_until
 from support.streams import streams
 from support.supervised import Foreground, another, asking, kill, pair, the_sender
 
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.producer.attach.attachment import Attachment
 
 # ---------------------------------------------------------------- killed under load

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy
 import psutil
 import pytest
+from devkafka.node import KafkaCluster
 from support.build import is_debug
 from support.consumer import read_topic
 from support.crashpoints import Trigger
@@ -20,7 +21,6 @@ from support.process import kill9, script_command, script_environment, wait_unti
 from support.supervised import Foreground, the_sender
 
 from cyproducer import KafkaProducer
-from cyproducer.devkafka.node import KafkaCluster
 
 LARGE = bytes(100_000)  # fits no shared batch
 #: A sender whose topics give their numbers back after half a second without a batch.

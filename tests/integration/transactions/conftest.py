@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.node_settings import FEW_THREADS
 from support.transaction_level import FEATURE, QUICK_ABORT, use_level
-
-from cyproducer.devkafka.node import KafkaCluster
 
 
 @pytest.fixture(scope="module")

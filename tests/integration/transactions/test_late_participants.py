@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from devkafka.node import KafkaCluster
 from support.consumer import read_topic
 from support.process import kill_senders, senders, wait_until
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe import transactions
 from cyproducer.producer.shared_transaction import participant, sender_of
 from cyproducer.spark.atomic import CheckFailedError, Written, _check_log

@@ -5,13 +5,13 @@ import struct
 import time
 
 import pytest
+from devkafka.node import KafkaCluster
 from support.consumer import read_topic
 from support.process import wait_until
 from support.supervised import the_sender
 from support.transaction_level import FEATURE, QUICK_ABORT, use_level
 
 from cyproducer import errors
-from cyproducer.devkafka.node import KafkaCluster
 from cyproducer.observe import transactions
 
 # A change of the protocol takes the brokers some seconds, and each test needs several.

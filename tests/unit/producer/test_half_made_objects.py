@@ -30,7 +30,7 @@ def extension_types():
     found = {}
     for info in pkgutil.walk_packages(cyproducer.__path__, "cyproducer."):
         package = info.name.split(".")[1]
-        if package in ("cli", "demo", "devkafka", "spark", "__main__"):
+        if package in ("cli", "spark", "__main__"):
             continue
         module = importlib.import_module(info.name)
         if not str(module.__file__).endswith(".so"):

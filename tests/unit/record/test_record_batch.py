@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe.native import RecordBatchBuilder
-
-from cyproducer.record import twin
-from cyproducer.record.twin import Record, RecordFormatError
+from support import record_twin as twin
+from support.record_twin import Record, RecordFormatError
 
 GOLDEN = bytes.fromhex(
     "000000000000000000000046ffffffff02d5c1ce890000000000010000018bcfe568000000018bcfe568050000000000000007"

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe import native
-
-from cyproducer.record import twin
+from support import record_twin as twin
 
 # RFC 3720 B.4 and the check value of the CRC catalogue
 VECTORS = [

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from probe.native import merge, scan
-
-from cyproducer.record import twin
-from cyproducer.record.twin import Record, RecordFormatError
+from support import record_twin as twin
+from support.record_twin import Record, RecordFormatError
 
 payloads = st.none() | st.binary(max_size=90)
 headers = st.lists(st.tuples(st.text(max_size=9), st.none() | st.binary(max_size=9)), max_size=3).map(tuple)

@@ -165,7 +165,7 @@ def test_settings_of_the_endpoint_and_of_the_refresh(
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from cyproducer.devkafka.keys import Keys
+    from devkafka.keys import Keys
 
     return Keys(tmp_path_factory.mktemp("keys")).ca
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import NoEncryption, load_pem_private_key, pkcs12
+from devkafka.keys import Identity, Keys
 from support.revocations import revocations
 
 from cyproducer.config.settings import Settings
-from cyproducer.devkafka.keys import Identity, Keys
 from cyproducer.security.tls import TlsContexts, TlsError
 from cyproducer.security.tls_errors import describe_tls_error
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from devkafka.keys import EXPIRED, Keys
 from support.unsigned_jwt import jwt
 
-from cyproducer.devkafka.keys import EXPIRED, Keys
 from cyproducer.security.own_certificate import OwnCertificate
 from cyproducer.security.sasl import Credentials, SaslError, new_client
 from cyproducer.security.tls_errors import describe_tls_error

@@ -10,8 +10,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from cyproducer import KafkaProducer
-from cyproducer.demo.input import InputError, SourceFile, distribute, split_lines
 from cyproducer.errors import KafkaError
+from demo.input import InputError, SourceFile, distribute, split_lines
 
 WORKERS = 4
 # Spawned instead of forked, because the demo's process may run threads of librdkafka.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cyproducer import KafkaProducer
-from cyproducer.demo.input import SourceFile, SourceTree
+from demo.input import SourceFile, SourceTree
 
 # Longer texts are cut, because a record must fit into a request.
 TEXT_BYTES_MAX = 512 * 1024

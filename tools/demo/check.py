@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
-from cyproducer.demo.arrays import Row
-from cyproducer.demo.input import SourceFile, identifiers_by_words
-from cyproducer.demo.workers import Placed
+from demo.arrays import Row
+from demo.input import SourceFile, identifiers_by_words
+from demo.workers import Placed
 
 # Reading ends when no record arrives for this time. Every record that is missing then is a difference.
 SILENCE_S = 30.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from cyproducer.devkafka.keys import Keys
+from devkafka.keys import Keys
 
 __all__ = ["LISTENERS", "MECHANISMS", "SCRAM_ITERATIONS", "SCRAM_MECHANISMS", "Kerberos", "Security"]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cyproducer.devkafka.node import (
+from devkafka.node import (
     JavaMissingError,
     KafkaCluster,
     KafkaStartError,

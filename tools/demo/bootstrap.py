@@ -1,7 +1,7 @@
-"""Runs the demo from a fresh clone: ``python3 cyproducer/demo/bootstrap.py [arguments of cyproducer demo]``.
+"""Runs the demo from a fresh clone: ``python3 tools/demo/bootstrap.py [arguments of ./demo]``.
 
 The script makes an environment in the user's cache directory, builds the package into it, and replaces itself with
-``cyproducer demo`` from there. Finished steps are not repeated, so the second run needs no network. The script runs
+the demo from there. Finished steps are not repeated, so the second run needs no network. The script runs
 by its path with nothing installed: it imports only the standard library, and old versions of Python can parse it.
 """
 
@@ -26,6 +26,8 @@ JAVA_MINIMUM = 17
 BUILD_TOOLS = ["setuptools>=77", "Cython>=3.1", "wheel"]
 # The sources of the package, relative to the root of the source tree.
 SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "cyproducer", "pyspark_cyproducer"]
+# The demo and the development node, which are not part of the package.
+TOOLS = ["tools/demo", "tools/devkafka"]
 SUFFIXES = (".py", ".pyi", ".pyx", ".pxd", ".h", ".c", ".toml", ".md", ".typed", "LICENSE")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -49,7 +51,7 @@ def main(arguments: list[str]) -> int:
                 f"There is no Java runtime of version {JAVA_MINIMUM} or later. The demo uses librdkafka's mock cluster "
                 "instead of Kafka, and no Spark. To install Java on Debian: apt-get install openjdk-17-jre-headless."
             )
-        python = environment(java)
+        python, tools = environment(java)
     except BootstrapError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
@@ -57,7 +59,8 @@ def main(arguments: list[str]) -> int:
         print("demo: interrupted; the next run continues from here", file=sys.stderr)
         return 130
     # -P: the current directory may be the source tree, which contains the package without its compiled modules.
-    os.execv(python, [python, "-P", "-m", "cyproducer", "demo", *arguments])
+    path = os.pathsep.join(filter(None, [tools, os.environ.get("PYTHONPATH")]))
+    os.execve(python, [python, "-P", "-m", "demo", *arguments], dict(os.environ, PYTHONPATH=path))
 
 
 def check_python() -> None:
@@ -106,8 +109,11 @@ def cache_directory() -> str:
     return os.path.join(base, "cyproducer")
 
 
-def environment(java: bool) -> str:
-    """Make or update an environment with the current package and the demo's requirements; return its interpreter."""
+def environment(java: bool) -> tuple[str, str]:
+    """Make or update an environment with the current package and the demo's requirements.
+
+    Return its interpreter, and the directory of the demo's own modules.
+    """
     # There is one environment per interpreter and source tree. It is outside the tree, because the tree's path may
     # contain characters that a virtual environment cannot handle.
     name = hashlib.sha256(os.fsencode("\0".join([ROOT, sys.version, sys.base_prefix]))).hexdigest()[:12]
@@ -124,7 +130,7 @@ def environment(java: bool) -> str:
         make_venv(place, python)
         install_needs(place, python, ["demo", "spark"] if java else ["demo"])
         install_package(place, python)
-    return python
+    return python, os.path.join(place, "source", "tools")
 
 
 def make_venv(place: str, python: str) -> None:
@@ -208,7 +214,7 @@ def read(path: str) -> bytes:
 
 def source_files() -> Iterator[str]:
     """Yield the paths of all sources of the package, without files that a build has generated in the tree."""
-    for name in SOURCES:
+    for name in SOURCES + TOOLS:
         path = os.path.join(ROOT, name)
         if os.path.isfile(path):
             yield path

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import cyproducer
-from cyproducer.demo.input import SourceFile, SourceTree, identifiers
+from demo.input import SourceFile, SourceTree, identifiers
 
 STREAM_FILES = 45
 STREAM_WAVES = 3
 ROWS = "file binary, identifier string, count long, modified timestamp"
 _WAIT_S = 300.0
 # Without -P the interpreter would look for modules in the current directory first.
-_START = "from cyproducer.demo.spark import main; main()"
+_START = "from demo.spark import main; main()"
 
 
 class SparkError(Exception):

@@ -1,4 +1,4 @@
-"""Publishes real data from many processes, from NumPy and from Spark, and checks the result: ``cyproducer demo``.
+"""Publishes real data from many processes, from NumPy and from Spark, and checks the result: ``./demo``.
 
 The demo sends the source text of the standard library to Kafka through one sender: its lines from four processes, facts
 about its files as arrays, its identifiers from a Spark job and a streaming query. Then a consumer of another library
@@ -19,9 +19,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from devkafka.node import DownloadError, JavaMissingError, KafkaStartError, find_java
+
 from cyproducer import KafkaProducer
-from cyproducer.demo.arrays import BulkSent, send_files, send_heads, send_texts
-from cyproducer.demo.broker import (
+from cyproducer.errors import KafkaError
+from cyproducer.observe.status import stop
+from demo.arrays import BulkSent, send_files, send_heads, send_texts
+from demo.broker import (
     MOCK_LINES_MAX,
     Broker,
     BrokerError,
@@ -29,15 +33,12 @@ from cyproducer.demo.broker import (
     demo_topics,
     open_broker,
 )
-from cyproducer.demo.check import Check, IdentifiersCheck, LinesCheck, SequenceCheck, read_back
-from cyproducer.demo.input import InputError, SourceTree, read_tree, standard_library
-from cyproducer.demo.show import Display, size
-from cyproducer.demo.spark import SparkError, SparkPart, files_for_stream, quoted, spark_missing
-from cyproducer.demo.watch import Watch, last_totals
-from cyproducer.demo.workers import WORKERS, LinesSent, WorkerError, run_workers
-from cyproducer.devkafka.node import DownloadError, JavaMissingError, KafkaStartError, find_java
-from cyproducer.errors import KafkaError
-from cyproducer.observe.status import stop
+from demo.check import Check, IdentifiersCheck, LinesCheck, SequenceCheck, read_back
+from demo.input import InputError, SourceTree, read_tree, standard_library
+from demo.show import Display, size
+from demo.spark import SparkError, SparkPart, files_for_stream, quoted, spark_missing
+from demo.watch import Watch, last_totals
+from demo.workers import WORKERS, LinesSent, WorkerError, run_workers
 
 __all__ = ["add_arguments", "run"]
 
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fail(text: str) -> int:
-    print(f"cyproducer demo: {text}", file=sys.stderr)
+    print(f"demo: {text}", file=sys.stderr)
     return 1
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from cyproducer.devkafka.maven import cache_directory, locked
+from devkafka.maven import cache_directory, locked
 
 KEPT_S = 30 * 86_400
 # What a JVM says of an archive that does not fit must not be part of the output of a tool.

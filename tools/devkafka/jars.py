@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cyproducer.devkafka.maven import Artifact, cached_jars
+from devkafka.maven import Artifact, cached_jars
 
 KAFKA_VERSION = "4.3.1"
 
