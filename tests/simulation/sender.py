@@ -18,6 +18,7 @@ from typing import Any
 from support import layout
 from support.whole_engine import Engine
 
+from cyproducer.host.messages import TransactionCommand
 from cyproducer.sender.engine.predecessor import FormerFrontEnd, PredecessorState
 from simulation.virtual import _State
 
@@ -207,11 +208,11 @@ class Sender:
         if self.engine is not None:
             self._call(self.engine.want_topic, attach_id, name, partition)
 
-    def command(self, attach_id: int, fields: dict[str, Any], answer: Callable[[dict[str, Any]], None]) -> None:
+    def command(self, attach_id: int, command: TransactionCommand, answer: Callable[[dict[str, Any]], None]) -> None:
         """Do a command of a transactional front-end. Raise SenderKilledError."""
         if self.engine is None:
             raise SenderKilledError
-        self._call(self.engine.command_transaction, attach_id, fields, answer)
+        self._call(self.engine.command_transaction, attach_id, command, answer)
 
     def detach(self, attach_id: int) -> None:
         """End a front-end, whose process is gone."""

@@ -193,11 +193,10 @@ class Transactions:
                     self.on_commit = None
             if message["do"] == "offsets":
                 self.all[-1].has_offset = True
-            fields = parse_command(message)._asdict()
-            attach_id, _ = fields.pop("attach_id"), fields.pop("key")
+            attach_id, _, parsed = parse_command(message)
             self._manager._commands.change(call, command=command._replace(was_sent=True))
             try:
-                sender.command(attach_id, fields, self._answers.append)
+                sender.command(attach_id, parsed, self._answers.append)
             except SenderKilledError:
                 return None
         if not self._answers:

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from cyproducer.host.messages import TransactionCommand
 from support.front_end import FREE, RESULT, PlainFrontEnd, run_until, topic_number, word
 
 UNIT_SLOTS = 16
@@ -65,16 +66,9 @@ class TransactionalFrontEnd:
     def ask(self, do: str, number: int | None = None, offsets: Any = (), group: Any = None) -> list[dict[str, Any]]:
         """Send a command with the next number. Return the list that gets its answer."""
         self.number = self.number + 1 if number is None else number
-        fields = {
-            "number": self.number,
-            "do": do,
-            "producer_id": self.known[0],
-            "epoch": self.known[1],
-            "group": group or {},
-            "offsets": list(offsets),
-        }
+        command = TransactionCommand(self.number, do, *self.known, group or {}, list(offsets))
         answers: list[dict[str, Any]] = []
-        self.engine.command_transaction(self.attach_id, fields, answers.append)
+        self.engine.command_transaction(self.attach_id, command, answers.append)
         return answers
 
     def do(self, do: str, timeout: float = 30, **fields: Any) -> dict[str, Any]:

@@ -97,14 +97,11 @@ class Engine(ProductEngine):
         self._queries.ask(question, answer)
 
     def command_transaction(
-        self, attach_id: int, fields: dict[str, Any], answer: Callable[[dict[str, Any]], None]
+        self, attach_id: int, command: TransactionCommand, answer: Callable[[dict[str, Any]], None]
     ) -> None:
-        """Do a command of a transactional producer; `answer` gets its result: see Transactions.command.
-
-        `fields`: those of a TransactionCommand.
-        """
+        """Do a command of a transactional producer; `answer` gets its result: see Transactions.command."""
         self._tasks.now_ms = _now_ms()
-        self._transactions.command(attach_id, TransactionCommand(**fields), answer)
+        self._transactions.command(attach_id, command, answer)
 
     def describe_transactions(self) -> list[dict[str, Any]]:
         """Return a row for each transactional producer, for the status: see Transactions.describe."""
