@@ -673,15 +673,18 @@ cdef void _expire_with_reason(Core *core, ClientBatch *batch) noexcept nogil:
     cdef Verdict verdict = Verdict(batch.wire.batch, NULL, 0, False, 0, NULL)
     if node != NULL and (node.connection.state != CONNECTION_READY or node.connection.muted_until_ns > core.loop.now):
         verdict.text, verdict.text_bytes = node.connections.error, node.connections.error_bytes
-    _expire(core, batch, &verdict)
+    abandon(core, batch, _reason(batch), &verdict)
 
 
-cdef void _expire(Core *core, ClientBatch *batch, const Verdict *verdict) noexcept nogil:
+cdef void abandon(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
+    """End a batch before its broker has answered, with `error` if it is certain that it is in no log.
+
+    Each reason to end one sets its outcome here: the delivery timeout, and what may come, such as a purge.
+    """
     cdef WireBatch *wire = batch.wire.batch
     cdef bint certain
-    cdef int32_t reason
     if batch.parts.split:
-        _expire_parts(core, batch, verdict)
+        _abandon_parts(core, batch, error, verdict)
         return
     if batch.intake.state == BATCH_ASSIGNED and wire.idempotence.unsure and wire.idempotence.proven \
             and wire.wire.state == WIRE_WAITING:
@@ -690,9 +693,9 @@ cdef void _expire(Core *core, ClientBatch *batch, const Verdict *verdict) noexce
     if batch.intake.state == BATCH_ASSIGNED:
         certain = not batch.outcome.reported and wire.wire.state == WIRE_WAITING and not wire.idempotence.unsure
         if certain and wire.refusal.unreported == 1:
-            fail_batch(core, wire, _reason(batch), verdict)
+            fail_batch(core, wire, error, verdict)
             return
-        if certain and withdraw(core, batch, _reason(batch), verdict):
+        if certain and withdraw(core, batch, error, verdict):
             return
         if batch.outcome.reported:
             age_unlink(batch.front_end, batch)
@@ -703,12 +706,11 @@ cdef void _expire(Core *core, ClientBatch *batch, const Verdict *verdict) noexce
         return
     if batch.intake.state != BATCH_CLOSED and not seal(core, batch):
         return
-    reason = _reason(batch)
     remove(batch.queue, batch)
-    release_batch(core, batch, -1, -1, reason, verdict)
+    release_batch(core, batch, -1, -1, error, verdict)
 
 
-cdef void _expire_parts(Core *core, ClientBatch *batch, const Verdict *verdict) noexcept nogil:
+cdef void _abandon_parts(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
     """End the parts of a split batch of which it is certain what became of them. The outcome of the others is unknown.
 
     Parts that were acknowledged before keep their offsets.
@@ -721,7 +723,7 @@ cdef void _expire_parts(Core *core, ClientBatch *batch, const Verdict *verdict) 
         if wire.wire.state == WIRE_WAITING and wire.idempotence.unsure and wire.idempotence.proven:
             acknowledge(core, wire, wire.idempotence.proven_offset, -1)
         elif wire.wire.state == WIRE_WAITING and not wire.idempotence.unsure:
-            fail_batch(core, wire, _reason(batch), verdict)
+            fail_batch(core, wire, error, verdict)
         wire = following
     if not batch.parts.split:
         return
@@ -735,6 +737,6 @@ cdef void _expire_parts(Core *core, ClientBatch *batch, const Verdict *verdict) 
 
 cdef inline int32_t _reason(const ClientBatch *batch) noexcept nogil:
     """Return the error of an expired batch that is in no log: its topic does not exist, or the delivery timeout."""
-    if batch.queue.intake.lane.topic.loop.error == ERROR_UNKNOWN_TOPIC_OR_PARTITION:
+    if batch.queue != NULL and batch.queue.intake.lane.topic.loop.error == ERROR_UNKNOWN_TOPIC_OR_PARTITION:
         return ERROR_UNKNOWN_TOPIC_OR_PARTITION
     return CODE_DELIVERY_TIMEOUT
