@@ -8,6 +8,7 @@ batch, and calls no Python code before. The slow path prepares the record, and w
 cdef bint ALWAYS = True
 cdef double ATTACH_S = 10           # longer than starting a sender and attaching to it takes
 
+_log = logging.getLogger("cyproducer")
 _parent_sessions = []   # the parent's sessions, kept in a forked child: freeing them would write to its memory
 
 
@@ -32,7 +33,7 @@ cdef class KafkaProducer:
     cdef bint plain                     # nothing of the application runs in send()
     cdef const bint *may_send           # whether send() may take its fast path; NULL: never
     cdef object transactions            # TransactionManager; None without transactional_id
-    cdef TransactionState sends         # says whether records may be sent; None without transactional_id
+    cdef TransactionMonitor sends       # says whether records may be sent; None without transactional_id
     cdef Appender appender              # for what the fast path does not take
     cdef bint closing                   # a call of close() is running or has ended
     cdef bint ignore_keys
@@ -58,8 +59,8 @@ cdef class KafkaProducer:
         self.lines = {}
         self.extensions = Extensions(settings)
         if settings.transactional_id is not None and settings.joined_transaction is None:
-            self.sends = TransactionState()
-            self.transactions = TransactionManager(self.sends)
+            self.transactions = TransactionManager()
+            self.sends = self.transactions.monitor
         self.ignore_keys = settings.partitioner_ignore_keys
         self.appender = make_appender(settings, self.extensions)
         self.max_block_s = settings.max_block_ms / 1000
@@ -323,7 +324,7 @@ cdef class KafkaProducer:
             ):
                 self.sends.enter_send(running)
                 return running
-            self.transactions.refuse_send(self, method)
+            self.transactions.refuse_send(Channel(self), method)
 
     def _leave_send(self, RunningSend running):
         if self.sends is not None:
@@ -405,11 +406,11 @@ cdef class KafkaProducer:
         KafkaTimeoutError then: only the same call is possible next. Raise IllegalStateError for a call that is not
         possible now, ProducerFencedError and other errors that end this producer, SenderUnavailableError.
         """
-        run(self, TransactionManager.init_transactions, timeout)
+        run_transactional(self, TransactionManager.init_transactions, timeout)
 
     def begin_transaction(self):
         """Begin a transaction. What is sent until its end is committed or aborted together."""
-        run(self, TransactionManager.begin_transaction, None)
+        run_transactional(self, TransactionManager.begin_transaction, None)
 
     def send_offsets_to_transaction(self, offsets, group_metadata, timeout=None):
         """Add the offsets of a consumer to the transaction: they are committed if the transaction is.
@@ -422,7 +423,7 @@ cdef class KafkaProducer:
         Raise TypeError and ValueError, and the errors of the other methods for transactions. The metadata of a consumer
         that is not in its group any more gives the error UNKNOWN_MEMBER_ID.
         """
-        run(self, TransactionManager.send_offsets_to_transaction, timeout, offsets, group_metadata)
+        run_transactional(self, TransactionManager.send_offsets_to_transaction, timeout, offsets, group_metadata)
 
     def commit_transaction(self, timeout=None):
         """Wait for the outcomes of all records of the transaction, run their callbacks, and commit.
@@ -430,11 +431,11 @@ cdef class KafkaProducer:
         If a record has failed, raise an error; only abort_transaction() is possible then. After KafkaTimeoutError it
         is unknown whether the transaction is committed, until the call is repeated.
         """
-        run(self, TransactionManager.commit_transaction, timeout)
+        run_transactional(self, TransactionManager.commit_transaction, timeout)
 
     def abort_transaction(self, timeout=None):
         """Abort the transaction. Records that were not sent yet get TransactionAbortedError."""
-        run(self, TransactionManager.abort_transaction, timeout)
+        run_transactional(self, TransactionManager.abort_transaction, timeout)
 
     def transaction(self):
         """Return a transaction for `with` and `async with`: its normal end commits, and an exception aborts."""
@@ -442,19 +443,20 @@ cdef class KafkaProducer:
 
     def init_transactions_async(self, timeout=None):
         """Do what `init_transactions()` does, for asyncio. If the task is cancelled, the call can be repeated."""
-        return run_async(self, TransactionManager.init_transactions, timeout)
+        return run_transactional_async(self, TransactionManager.init_transactions, timeout)
 
     def send_offsets_to_transaction_async(self, offsets, group_metadata, timeout=None):
         """Do what `send_offsets_to_transaction()` does, for asyncio."""
-        return run_async(self, TransactionManager.send_offsets_to_transaction, timeout, offsets, group_metadata)
+        method = TransactionManager.send_offsets_to_transaction
+        return run_transactional_async(self, method, timeout, offsets, group_metadata)
 
     def commit_transaction_async(self, timeout=None):
         """Do what `commit_transaction()` does, for asyncio. If the task is cancelled, the call can be repeated."""
-        return run_async(self, TransactionManager.commit_transaction, timeout)
+        return run_transactional_async(self, TransactionManager.commit_transaction, timeout)
 
     def abort_transaction_async(self, timeout=None):
         """Do what `abort_transaction()` does, for asyncio. If the task is cancelled, the call can be repeated."""
-        return run_async(self, TransactionManager.abort_transaction, timeout)
+        return run_transactional_async(self, TransactionManager.abort_transaction, timeout)
 
     def close(self, timeout=None):
         """Abort an open transaction, flush and detach from the sender. A second call does nothing.
@@ -476,7 +478,7 @@ cdef class KafkaProducer:
     cdef object shut(self, object timeout, object deadline):
         """Do the work of close(). After an exception, a repetition continues with what is not given back."""
         if self.transactions is not None and not self.is_parents() and not self.is_closed():
-            self.transactions.close(self, self.max_block_s if timeout is None else timeout)
+            self.abort_open(self.max_block_s if timeout is None else timeout)
         self.appender.closed = True
         if self.is_parents():
             _parent_sessions.append(self.session)
@@ -489,6 +491,17 @@ cdef class KafkaProducer:
             finally:
                 self.address.close()
                 self.extensions.close()
+
+    cdef object abort_open(self, object timeout):
+        """Abort an open transaction. Without time for it, the sender does that when this producer has gone."""
+        if timeout <= 0 or not self.transactions.is_open_at_close(Channel(self)):
+            return
+        try:
+            run_transactional(self, TransactionManager.abort_transaction, timeout)
+        except errors.KafkaError as error:
+            _log.warning(
+                "close() did not abort the open transaction, which the sender or the broker will do: %s", error
+            )
 
     def __enter__(self):
         return self

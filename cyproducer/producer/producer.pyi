@@ -10,6 +10,7 @@ from typing import Any, Never, Self, TypeAlias, final
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaError
 from cyproducer.producer.core.native import Batch, Future, RecordMetadata
+from cyproducer.producer.transactions.transaction_manager import Completion
 from cyproducer.types import ArrayMetadata
 
 @final
@@ -223,3 +224,9 @@ class KafkaProducer:
     ) -> None: ...
 
 def restore_producer(cls: type[KafkaProducer], settings: Settings) -> KafkaProducer: ...
+def run_transactional(
+    producer: KafkaProducer,
+    method: Callable[..., Coroutine[Any, Any, Completion | None]],
+    timeout: float | None,
+    *args: Any,
+) -> Any: ...

@@ -17,11 +17,11 @@ from libc.string cimport memcmp, memcpy, memset, strerror
 
 from cyproducer.producer.core.native cimport (
     FEW_HEADERS, HAVE_ROOM, NEED_MEMORY, NEED_METADATA, NEED_SESSION, ON_DONE, Arena, Batch, Chain, Future, Place,
-    Port, Prepared, Room, Session, Topic, TopicTable, check_size, checked_header, fresh_delivery, headers_as_tuple,
-    holds_addresses, interpreter_ends, make_future, make_room, offset_in, pack_closed, prepare, prepare_raw, put_alone,
-    room_for_delivery, set_future, small_number, topic_of, view_headers, watch, watch_delivery,
+    Port, Prepared, Room, RunningSend, Session, Topic, TopicTable, TransactionMonitor, check_size, checked_header,
+    fresh_delivery, headers_as_tuple, holds_addresses, interpreter_ends, make_future, make_room, make_running_send,
+    offset_in, pack_closed, prepare, prepare_raw, put_alone, room_for_delivery, set_future, small_number, topic_of,
+    view_headers, watch, watch_delivery,
 )
-from cyproducer.producer.transactions.native cimport RunningSend, TransactionState, make_running_send
 from cyproducer.record.record cimport HeaderView, RecordView
 from cyproducer.shm.protocol cimport *
 
@@ -29,6 +29,7 @@ import array
 from datetime import datetime
 import functools
 import json
+import logging
 from operator import index as _index
 import sys
 import threading
@@ -44,13 +45,12 @@ from cyproducer.producer.extensions.partitioners import partitioner_of
 from cyproducer.producer.refused_methods import ADVICE, LENGTH, refuse_methods
 from cyproducer.producer.core.loop_callback import in_running_loop
 from cyproducer.producer.session.kafka_metrics import count_refused, groups_of
-from cyproducer.producer.transactions.facts import State
-from cyproducer.producer.transactions.native import manager_of, run, run_async, send_counted
-from cyproducer.producer.transactions.transaction_manager import TransactionManager
+from cyproducer.producer.transactions.transaction_manager import Channel, PendingCall, TransactionManager
 from cyproducer.producer.waiting import exit_flush, flush, reattach
 from cyproducer.producer.waiting.client_instance import ask_client_instance_id
 from cyproducer.producer.waiting.retry import BlockingRetry, partitions_of
 from cyproducer.shm import system_clock
+from cyproducer.transaction_states import TransactionState
 from cyproducer.types import ArrayMetadata, ProducerRecord
 
 include "../record/format.pyx"

@@ -6,13 +6,11 @@ continue the same sequences. Two senders must not write the same partition: the 
 """
 
 import dataclasses
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from cyproducer.config.settings import Settings
-from cyproducer.producer.producer import KafkaProducer, restore_producer
-from cyproducer.producer.transactions.native import run
-from cyproducer.producer.transactions.transaction_manager import TransactionManager
-from cyproducer.producer.transactions.waits import Producer
+from cyproducer.producer.producer import KafkaProducer, restore_producer, run_transactional
+from cyproducer.producer.transactions.transaction_manager import Channel, TransactionManager
 from cyproducer.shm import system_clock
 
 __all__ = ["SenderIdentity", "Shared", "participant", "sender_of", "share"]
@@ -44,7 +42,7 @@ def share(owner: KafkaProducer) -> Shared:
     owner must not have sent a record, and cannot send one until the next transaction. Raise the errors of the methods
     for transactions.
     """
-    return Shared(*run(owner, TransactionManager.share_transaction, None))
+    return Shared(*run_transactional(owner, TransactionManager.share_transaction, None))
 
 
 def participant(settings: dict[str, Any], transaction: Shared) -> KafkaProducer:
@@ -60,8 +58,8 @@ def participant(settings: dict[str, Any], transaction: Shared) -> KafkaProducer:
 
 def sender_of(producer: KafkaProducer) -> SenderIdentity:
     """Return the sender of a producer, which is attached if needed. Raise SenderUnavailableError."""
-    known = cast(Producer, producer)
-    session = known.attached(system_clock.monotonic() + known.settings.max_block_ms / 1000)
+    channel = Channel(producer)
+    session = channel.attached(system_clock.monotonic() + channel.max_block_s)
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         host = file.read().strip()
     return SenderIdentity(session.attachment.socket.getpeername(), f"{host}/{session.attachment.sender_state}")

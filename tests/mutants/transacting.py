@@ -6,8 +6,8 @@ TRANSACTING = (
     Mutant(
         "commit-of-offsets-only",
         "a transaction that has only offsets counts as empty",
-        "        is_empty = not now.has_more and _accepted(session) == now.accepted_before",
-        "        is_empty = _accepted(session) == now.accepted_before",
+        "        is_empty = not self._now.has_more and _accepted(session) == self._now.accepted_before",
+        "        is_empty = _accepted(session) == self._now.accepted_before",
         "P2",
         ("unit/producer/test_transaction_next_sender.py",),
     ),
@@ -22,17 +22,17 @@ TRANSACTING = (
     Mutant(
         "commit-after-failure",
         "a transaction of which a record has failed is committed",
-        "        await self._check_records(session, call)\n        now = self.state.now\n        is_empty",
-        "        now = self.state.now\n        is_empty",
+        "        await self._check_records(session, call)\n        is_empty",
+        "        is_empty",
         "P5",
         ("unit/producer/test_transactions.py", "unit/producer/test_transaction_next_sender.py"),
     ),
     Mutant(
         "abort-settles",
         "a transaction is aborted while batches of it are under way",
-        "            self._commands.change(call, command=None, failed_at=weakref.ref(session))\n"
-        "        await self._settle(producer, call)",
-        "            self._commands.change(call, command=None, failed_at=weakref.ref(session))",
+        "            self.monitor.replace(call, command=None, failed_at=weakref.ref(session))\n"
+        "        await self._await_outcomes(call)",
+        "            self.monitor.replace(call, command=None, failed_at=weakref.ref(session))",
         "P7",
         ("unit/producer/test_transactions.py::test_an_abort_lets_unsent_records_fail_and_the_producer_can_go_on",),
     ),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cyproducer import errors
 from cyproducer.host.messages import parse_command
 from cyproducer.producer.attach import connect
-from cyproducer.producer.transactions.facts import Command, State
+from cyproducer.producer.transactions.transaction_manager import Command
+from cyproducer.transaction_states import TransactionState
 from simulation.events import MS, Events
 from simulation.sender import SenderKilledError
 
@@ -75,13 +76,13 @@ class Transactions:
         self._answers: list[dict[str, Any]] = []
 
     @property
-    def _state(self) -> State:
-        return State(self._manager.state.now.state)
+    def _state(self) -> TransactionState:
+        return TransactionState(self._manager.monitor.now.state)
 
     @property
     def open(self) -> Transaction | None:
         """The transaction to which records can be added."""
-        return self.all[-1] if self._state is State.IN_TRANSACTION else None
+        return self.all[-1] if self._state is TransactionState.IN_TRANSACTION else None
 
     def finish(self, must_commit: bool) -> None:
         """Let the present transaction end, and another one be committed. must_commit: that must be possible."""
@@ -120,7 +121,7 @@ class Transactions:
             self._at = self._events.now + int(self._chance.choice((0, 1, 20, 200)) * MS)
 
     def _choose(self) -> Callable[[], None] | None:
-        if self._state is State.IN_TRANSACTION:
+        if self._state is TransactionState.IN_TRANSACTION:
             if self._finishing:
                 return self._commit
             return self._chance.choice((self._commit, self._commit, self._commit, self._abort, self._add_offset))
@@ -134,12 +135,12 @@ class Transactions:
         return None
 
     def _take_failure(self, error: errors.KafkaError) -> None:
-        if self._state is State.FATAL_ERROR:
+        if self._state is TransactionState.FATAL_ERROR:
             self.failure = error
             self.is_finished = True
-        elif self._state is State.ABORTABLE_ERROR:
+        elif self._state is TransactionState.ABORTABLE_ERROR:
             self._call = self._abort
-        elif self._state is not State.UNINITIALIZED:
+        elif self._state is not TransactionState.UNINITIALIZED:
             raise error
 
     def _init(self) -> None:
@@ -176,7 +177,7 @@ class Transactions:
     async def _ask(
         self, session: Any, command: Command, call: Any, reason: str, auth_failures: int
     ) -> dict[str, Any] | None:
-        """Return the answer to a command, in place of Commands._ask. None: the sender has hung up."""
+        """Return the answer to a command, in place of CommandStream._ask. None: the sender has hung up."""
         assert session.topics.auth_failures == auth_failures, "no broker of a simulation asks for credentials"
         message = command.message | {"number": command.number}
         sender = self.front_end.sender
@@ -194,7 +195,7 @@ class Transactions:
             if message["do"] == "offsets":
                 self.all[-1].has_offset = True
             attach_id, _, parsed = parse_command(message)
-            self._manager._commands.change(call, command=command._replace(was_sent=True))
+            self._manager.monitor.replace(call, command=command._replace(was_sent=True))
             try:
                 sender.command(attach_id, parsed, self._answers.append)
             except SenderKilledError:

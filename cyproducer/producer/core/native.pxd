@@ -28,6 +28,8 @@ cdef class UnsentLists
 cdef class UnsentBatches
 cdef class OutcomeReader
 cdef class Session
+cdef class RunningSend
+cdef class TransactionMonitor
 
 
 cpdef enum Room:
@@ -632,3 +634,26 @@ cdef Batch put_alone(
     Session session, Topic topic, int32_t partition, int64_t timestamp, const RecordView *record, Place place,
     Room *missing,
 )
+
+
+cdef class RunningSend:
+    cdef readonly object thread         # that runs it
+    cdef readonly object loop           # the event loop of its coroutine; None: the thread waits
+    cdef public bint passed_over        # the end of the transaction does not wait for it any more
+
+
+cdef class TransactionMonitor:
+    cdef readonly object now            # Facts
+    cdef readonly object running        # the PendingCall whose turn it is; None: there is none
+    cdef bint takes_records             # the facts allow records
+    cdef bint open                      # records may be sent; False also when the session has changed
+    cdef set sends                      # of RunningSend
+    cdef dict waiters                   # PendingCall -> the Waiter with which it waits
+
+    cdef int enter_send(self, RunningSend send) except -1
+    cdef int leave_send(self, RunningSend send) except -1
+    cdef bint leave(self, object call) except -1
+    cdef int wake(self) except -1
+
+
+cdef RunningSend make_running_send(object thread, object loop)

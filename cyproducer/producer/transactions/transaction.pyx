@@ -1,13 +1,104 @@
-"""Implements `KafkaProducer.transaction()`, a context manager for threads and for asyncio.
+"""Runs the calls of transactions, in a thread or in an event loop, and implements `KafkaProducer.transaction()`.
 
-It is native code, so that no signal handler can raise after a transaction has begun and before its block is entered, or
-after the block and before its end is called.
+It is native code: an exception of a signal's handler cannot divide a `finally`, and a traceback does not keep the
+frames. No handler can raise after a transaction has begun and before its block is entered, or after the block and
+before its end is called. The last change of a call is made here, so that a call whose result is stored also returns.
 """
 
 
-cdef object READY = State.READY
-cdef tuple NOT_ABORTING = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
-cdef tuple CAN_ABORT = (*NOT_ABORTING, State.ABORTING_TRANSACTION)
+cdef double LONGEST_S = 1e8
+cdef object READY = TransactionState.READY
+cdef tuple NOT_ABORTING = (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR)
+cdef tuple CAN_ABORT = (*NOT_ABORTING, TransactionState.ABORTING_TRANSACTION)
+
+# Whose time is a metric, in the order of TIMES in metric_table.py.
+cdef tuple TIMED = (
+    "init_transactions",
+    "begin_transaction",
+    "send_offsets_to_transaction",
+    "commit_transaction",
+    "abort_transaction",
+)
+
+
+# ---------------------------------------------------------------- calls
+
+
+def run_transactional(producer, method, timeout, *args):
+    """Call a method of the producer's TransactionManager, and return its result.
+
+    Raise IllegalStateError without transactional_id and in a forked child, ProducerClosedError, ValueError for a
+    negative timeout, and the errors of the method.
+    """
+    manager = manager_of(producer, method.__name__)
+    cdef TransactionMonitor monitor = manager.monitor
+    call = PendingCall(Channel(producer), monitor, method.__name__, _seconds(producer, timeout))
+    call.start()
+    try:
+        return _complete(monitor, call, run_blocking(method(manager, call, *args)))
+    finally:
+        _leave(monitor, producer, call)
+
+
+def run_transactional_async(producer, method, timeout, *args):
+    """Return a coroutine that does the same in an event loop. The call belongs to the present transaction.
+
+    If the coroutine is cancelled, the call has no result, as after a timeout, and can be repeated.
+    """
+    from cyproducer.producer.transactions.loop_call import LoopCall  # loads asyncio: 50 ms that other programs save
+
+    manager = manager_of(producer, method.__name__)
+    call = LoopCall(Channel(producer), manager.monitor, method.__name__, _seconds(producer, timeout))
+    return _run_async(manager.monitor, producer, call, method, args)
+
+
+async def _run_async(TransactionMonitor monitor, producer, call, method, tuple args):
+    manager = manager_of(producer, call.name)  # the producer may be closed by now
+    try:
+        call.start()
+        return _complete(monitor, call, await method(manager, call, *args))
+    finally:
+        _leave(monitor, producer, call)
+
+
+cdef object _complete(TransactionMonitor monitor, object call, object completion):
+    """Make the last change of a call, and return its result. After the change, no Python code runs."""
+    if completion is None:
+        return None
+    monitor.update(call, completion.change)
+    return completion.result
+
+
+cdef int _leave(TransactionMonitor monitor, object producer, object call) except -1:
+    if monitor.leave(call) and call.name in TIMED:
+        took_ns = system_clock.monotonic_ns() - call.began_ns
+        producer._session.arena.own.add_time(TIMED.index(call.name), took_ns)
+    return 0
+
+
+cdef object manager_of(object producer, str name):
+    """Return the producer's TransactionManager. Raise the errors of a producer that cannot be used for `name`."""
+    _ = producer._session  # raises in a forked child
+    manager = producer._transactions
+    if manager is None:
+        raise errors.IllegalStateError(
+            f"{name}() needs a transactional producer: give KafkaProducer the setting transactional_id"
+        )
+    if producer._is_closed:
+        raise errors.ProducerClosedError("the producer is closed")
+    return manager
+
+
+cdef double _seconds(object producer, object timeout) except -1:
+    if timeout is None:
+        return producer.settings.max_block_ms / 1000
+    deadline_after(timeout)  # raises TypeError
+    if timeout != timeout or timeout < 0:
+        raise ValueError(f"timeout={timeout}: expected a number of seconds from 0 on, or None")
+    return min(float(timeout), LONGEST_S)
+
+
+# ---------------------------------------------------------------- a block
 
 
 @cython.final
@@ -21,22 +112,22 @@ cdef class Transaction:
     """
 
     cdef object producer
-    cdef TransactionState state
+    cdef TransactionMonitor monitor
     cdef object begun       # the number of the transaction
 
     def __cinit__(self, producer):
         self.producer = producer
-        self.state = manager_of(producer, "transaction").state
+        self.monitor = manager_of(producer, "transaction").monitor
 
     def __enter__(self):
         self.producer.begin_transaction()
-        self.begun = self.state.now.begun
+        self.begun = self.monitor.now.begun
         return self
 
     def __exit__(self, kind, error, trace, /):
         if error is not None:
             self.abort(error)
-        elif self.state.now.state is not READY and self.state.now.begun == self.begun:
+        elif self.monitor.now.state is not READY and self.monitor.now.begun == self.begun:
             try:
                 self.producer.commit_transaction()
             except BaseException as failed:
@@ -45,7 +136,7 @@ cdef class Transaction:
 
     cdef bint is_open(self, tuple states) except -1:
         """Return whether the transaction is in one of these states, in which it can be aborted."""
-        return self.state.now.begun == self.begun and self.state.now.state in states
+        return self.monitor.now.begun == self.begun and self.monitor.now.state in states
 
     cdef int abort(self, object error) except -1:
         """Abort the transaction because of an error. Do it again if a handler's exception came before it began."""
@@ -62,14 +153,14 @@ cdef class Transaction:
         return 0
 
     async def __aenter__(self):
-        await run_async(self.producer, TransactionManager.begin_transaction, None)
-        self.begun = self.state.now.begun
+        await run_transactional_async(self.producer, TransactionManager.begin_transaction, None)
+        self.begun = self.monitor.now.begun
         return self
 
     async def __aexit__(self, kind, error, trace, /):
         if error is not None:
             await self._abort_async(error)
-        elif self.state.now.state is not READY and self.state.now.begun == self.begun:
+        elif self.monitor.now.state is not READY and self.monitor.now.begun == self.begun:
             try:
                 await self.producer.commit_transaction_async()
             except BaseException as failed:
@@ -92,3 +183,70 @@ cdef class Transaction:
 
 cdef object note(object error, object failure):
     error.add_note(f"abort_transaction() has failed as well: {failure}")
+
+
+# ---------------------------------------------------------------- sends of coroutines
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class CountedSend:
+    """Awaits a send, and raises IllegalStateError in it if the end of its transaction did not wait for it."""
+
+    cdef RunningSend running
+    cdef object send_async      # its coroutine
+
+    def __cinit__(self, RunningSend running not None, send_async):
+        self.running = running
+        self.send_async = send_async
+
+    def __await__(self):
+        return self
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value):
+        """Let the coroutine go on."""
+        if not self.running.passed_over:
+            return self.send_async.send(value)
+        return self.send_async.throw(
+            errors.IllegalStateError(
+                "send_async() has queued nothing: its event loop had stopped, and its transaction has ended meanwhile; "
+                "call it again in another transaction"
+            )
+        )
+
+    def throw(self, *error):
+        """Raise an exception in the coroutine."""
+        return self.send_async.throw(*error)
+
+    def close(self):
+        """End the coroutine."""
+        self.send_async.close()
+
+
+async def send_counted(producer, send, *args):
+    """Await `send(producer, *args)` as a part of the transaction. Raise an error outside of one.
+
+    The transaction fails if this raises an error: it may be in a task whose result nobody looks at.
+    """
+    from cyproducer.producer.waiting.aio import running_loop  # loads asyncio
+
+    try:
+        running = producer._enter_send("send_async", running_loop())
+    except errors.KafkaError as error:
+        count_refused(producer, error)
+        raise
+    manager = producer._transactions
+    begun = manager.monitor.now.begun
+    try:
+        return await CountedSend(running, send(producer, *args))
+    except errors.KafkaError as error:
+        manager.on_unsent(begun, error)
+        raise
+    finally:
+        producer._leave_send(running)

@@ -9,7 +9,7 @@ from standin_transactions import DRAINING, HOLD, failed
 
 from cyproducer import errors
 from cyproducer.host import control_messages
-from cyproducer.producer.transactions import commands
+from cyproducer.producer.transactions import transaction_manager
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_commit_that_reached_no_sender_is_withdrawn_when_a_record_fails(sender
     sender.hold, sender.error = True, code
     future = begun.send("t", b"x")
     with monkeypatch.context() as patch:
-        patch.setattr(commands, "_connection_of", lambda session: None)
+        patch.setattr(transaction_manager, "_connection_of", lambda session: None)
         with pytest.raises(errors.KafkaTimeoutError, match="cannot be reached"):
             begun.commit_transaction(0.1)
     sender.release()

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import os
 import pickle
 import threading
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from standin_transactions import HANG_UP, calls_of, failed
 
-from cyproducer import errors
+from cyproducer import KafkaProducer, errors
 
 FENCED, INVALID_EPOCH, ABORTABLE_CODE = 90, 47, 120
 ABORTED = errors.TRANSACTION_ABORTED
@@ -340,6 +341,23 @@ def test_close_aborts_an_open_transaction(sender, begun, caplog, timeout, answer
     assert ("close() did not abort" in caplog.text) is bool(logged)
     assert logged in caplog.text
     begun.close(timeout)
+
+
+def test_close_in_a_finalizer_of_garbage_aborts(sender):
+    class Owner:
+        def __init__(self):
+            self.me = self
+            self.producer = KafkaProducer(sender=str(sender.path), transactional_id="x")
+            self.producer.init_transactions()
+            self.producer.begin_transaction()
+            self.producer.send("t", b"x")
+
+        def __del__(self):
+            self.producer.close(10)
+
+    Owner()
+    gc.collect()
+    assert sender.commands.does()[-1] == "abort"
 
 
 def test_close_in_a_callback_leaves_the_abort_to_the_sender(sender, begun):

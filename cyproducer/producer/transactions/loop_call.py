@@ -2,64 +2,67 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, cast
 
 from cyproducer import errors
 from cyproducer.producer.core.native import Batch, Session, Waiter
-from cyproducer.producer.transactions.call import Call
-from cyproducer.producer.transactions.native import TransactionState
-from cyproducer.producer.transactions.waits import Producer
+from cyproducer.producer.transactions.transaction_manager import PendingCall
 from cyproducer.producer.waiting import aio
 from cyproducer.producer.waiting.loop_timers import pause, resolve, wait_for_result
 from cyproducer.shm import system_clock
 
-__all__ = ["LoopWaits"]
+__all__ = ["LoopCall"]
 
-_LOOK_S = 1.0
+_RECHECK_S = 1.0
 
 
-class LoopWaits:
-    """The waits of one call in the running loop, as in waits.Waits.
+class LoopCall(PendingCall):
+    """A call that waits in the running loop.
 
     When the loop had stopped, another call may have run meanwhile. So a wait raises IllegalStateError at its end if its
     call has lost its turn.
     """
 
-    def __init__(self, state: TransactionState, call: Call) -> None:
-        self.loop = aio.running_loop()
-        self._state = state
-        self._call = call
+    is_async = True
+
+    def start(self) -> None:
+        """Begin to count the time, in the loop that runs the call. Raise RuntimeError without one."""
+        self._loop = aio.running_loop()
+        super().start()
+
+    def is_stranded(self) -> bool:
+        """Return whether the event loop does not run any more."""
+        return not self._loop.is_running()
 
     async def pause(self, seconds: float) -> None:
         """Wait."""
         await pause(seconds)
-        self._state.check_turn(self._call)
+        self.monitor.check_turn(self)
 
     async def readable(self, fd: int, seconds: float) -> bool:
         """Wait until a descriptor is readable or hung up. Return False if it is not after `seconds`."""
-        had_turn = self._state.running is self._call
-        found: asyncio.Future[bool] = self.loop.create_future()
+        had_turn = self.monitor.running is self
+        found: asyncio.Future[bool] = self._loop.create_future()
         try:
-            self.loop.add_reader(fd, resolve, found, True)
+            self._loop.add_reader(fd, resolve, found, True)
             result = await wait_for_result(found, system_clock.monotonic() + seconds)
         finally:
-            if not self.loop.is_closed():
-                self.loop.remove_reader(fd)
+            if not self._loop.is_closed():
+                self._loop.remove_reader(fd)
         if had_turn:
-            self._state.check_turn(self._call)
+            self.monitor.check_turn(self)
         return result
 
-    async def batches(self, batches: Iterable[Batch], deadline: float) -> bool:
-        """Wait until all batches have their outcome."""
+    async def outcomes(self, batches: Iterable[Batch]) -> bool:
+        """Wait until all batches have their outcome. Return False at the deadline."""
         for batch in batches:
-            is_done = await aio.wait_batch(batch, deadline)
-            self._state.check_turn(self._call)
+            is_done = await aio.wait_batch(batch, self.deadline)
+            self.monitor.check_turn(self)
             if not is_done:
                 return False
         return True
 
-    async def callbacks(self, session: Session, deadline: float) -> bool:
-        """Wait until the callbacks that are ready have run."""
+    async def callbacks(self, session: Session) -> bool:
+        """Wait until the callbacks that are ready have run. Return False at the deadline."""
         delivery = session.delivery
         if delivery is None:
             return True
@@ -71,22 +74,22 @@ class LoopWaits:
                 return True
             delivery.poke()
             while waiter.wanted > 0:
-                left = deadline - system_clock.monotonic()
+                left = self.left(_RECHECK_S)
                 if left <= 0:
                     return False
-                await self.readable(waiter.fd, min(left, _LOOK_S))
+                await self.readable(waiter.fd, left)
             return True
         finally:
             delivery.forget(waiter)
             waiter.close()
 
-    async def attached(self, producer: Producer, deadline: float) -> Session:
-        """Return an attached session."""
+    async def attached(self) -> Session:
+        """Return an attached session. Raise SenderUnavailableError and ProducerClosedError."""
         while True:
-            if producer._is_closed:
+            if self.channel.is_closed:
                 raise errors.ProducerClosedError("the producer is closed")
-            session = producer._session
+            session = self.channel.session
             if session.alive:
                 return session
-            await aio._attach(cast(Any, producer), deadline)
-            self._state.check_turn(self._call)
+            await self.channel.attach(self.deadline)
+            self.monitor.check_turn(self)

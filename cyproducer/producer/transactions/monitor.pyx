@@ -1,11 +1,8 @@
-"""Keeps the state of a producer's transactions, the turn of its calls, and the sends that are running.
+"""Keeps what is known of a producer's transactions, the turn of its calls, and the sends that are running.
 
-It is native code: under the GIL, no thread and no signal handler runs between two of its steps. So a state is never
-half changed, a turn and a count are always given back, and `open` always agrees with the state.
+It is native code: under the GIL, no thread and no signal handler runs between two of its steps. So what is known is
+never half changed, a turn and a count are always given back, and `open` always agrees with what is known.
 """
-
-
-cdef object IN_TRANSACTION = State.IN_TRANSACTION
 
 
 @cython.final
@@ -23,13 +20,21 @@ cdef RunningSend make_running_send(object thread, object loop):
 
 @cython.final
 @cython.auto_pickle(False)
-cdef class TransactionState:
-    """The state of one producer's transactions. `now` is replaced as a whole, by exchange()."""
+cdef class TransactionMonitor:
+    """The monitor of one producer's transactions. `now`, the facts, is replaced as a whole, by exchange().
 
-    def __cinit__(self):
-        self.now = Facts()
+    Calls have `name`, facts have `takes_records`: see transaction_manager.py.
+    """
+
+    def __cinit__(self, facts):
+        self.now = facts
         self.sends = set()
         self.waiters = {}
+
+    @classmethod
+    def __class_getitem__(cls, types):
+        """Return the class. For type checkers, it has the types of the facts and of the calls."""
+        return cls
 
     # ---------------------------------------------------------------- the facts
 
@@ -38,21 +43,32 @@ cdef class TransactionState:
 
         call   the one that makes the change; raise IllegalStateError if it has lost its turn
         """
+        cdef bint takes_records = new.takes_records  # Python code: before the check and the exchange
         if call is not None:
             self.check_turn(call)
         if self.now is not former:
             return False
         self.now = new
-        self.derive()
+        self.takes_records = self.open = takes_records
         return True
 
-    cdef int derive(self) except -1:
-        self.open = self.now.state is IN_TRANSACTION and not self.now.is_shared
-        return 0
+    def update(self, call, change):
+        """Replace the facts by `change(facts)`. Raise IllegalStateError if the call has lost its turn."""
+        while True:
+            former = self.now
+            if self.exchange(former, change(former), call):
+                return
+
+    def replace(self, call, **fields):
+        """Replace some fields of the facts. Raise IllegalStateError if the call has lost its turn."""
+        while True:
+            former = self.now
+            if self.exchange(former, former._replace(**fields), call):
+                return
 
     def reopen(self):
-        """Let records be sent if the state allows it."""
-        self.derive()
+        """Let records be sent if the facts allow it."""
+        self.open = self.takes_records
 
     # ---------------------------------------------------------------- turns
 
