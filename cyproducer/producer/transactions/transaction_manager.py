@@ -825,7 +825,7 @@ class CommandStream:
         """Send the command until it is answered with a result, and store that."""
         reason = ""
         pause = _PAUSE_MIN_S
-        auth_failures = session.topics.auth_failures
+        auth_failures = session.topics.auth_failures if command.do == "init" else 0
         while True:
             session.look()
             if not session.alive:
@@ -856,7 +856,7 @@ class CommandStream:
         """Return the sender's answer. None: it has hung up, or cannot be reached now.
 
         reason          why there was none before, which the error of a timeout tells
-        auth_failures   their number when the call began; one more ends the command "init"
+        auth_failures   their number when the call of "init" began; one more ends it
         """
         session.verify()
         if not session.alive:
