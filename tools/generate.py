@@ -1,7 +1,8 @@
-"""Writes the declarations for native code that are stated elsewhere: run it after a change of what they are made from.
+"""Writes declarations of what is stated elsewhere: run it after a change of what they are made from.
 
 - the layout of shared memory and the functions on it in cyproducer/shm/protocol.pxd, from the C headers
-- Kafka's error codes in cyproducer/protocol/error_codes.pxd, from cyproducer/error_table.py
+- Kafka's error codes in cyproducer/codes.py and, for native code, cyproducer/protocol/error_codes.pxd, from
+  cyproducer/error_table.py
 - the reasons of events in cyproducer/sender/engine/reasons.pyx, from cyproducer/sender/engine/events.py
 - the states of a transactional producer in cyproducer/shm/transaction.h, from cyproducer/transaction_states.py
 
@@ -183,6 +184,13 @@ def protocol() -> str:
     return before + BEGIN + "\n\n".join(blocks)
 
 
+def codes() -> str:
+    """Return codes.py. Its names are plain numbers: to make an enum of so many takes 2 ms at each start of a sender."""
+    table = module_at(ROOT / "cyproducer/error_table.py").ERRORS
+    first = '"""Names Kafka\'s error codes. tools/generate.py writes this file from error_table.py."""\n\n'
+    return first + "".join(f"{table[number].name} = {number}\n" for number in sorted(table))
+
+
 def error_codes() -> str:
     table = module_at(ROOT / "cyproducer/error_table.py").ERRORS
     lines = "".join(f"    ERROR_{table[number].name} = {number}\n" for number in sorted(table))
@@ -215,6 +223,7 @@ def states() -> str:
 FILES = {
     "cyproducer/shm/transaction.h": states,
     "cyproducer/shm/protocol.pxd": protocol,
+    "cyproducer/codes.py": codes,
     "cyproducer/protocol/error_codes.pxd": error_codes,
     "cyproducer/sender/engine/reasons.pyx": reasons,
 }
