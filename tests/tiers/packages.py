@@ -31,7 +31,10 @@ PACKAGES = {
         ),
     ),
     # These two hold Kafka's error codes and import nothing of ours.
-    "protocol": Package(("codes", "error_table"), ("unit/protocol", "integration/engine/test_engine_versions.py")),
+    "protocol": Package(
+        ("codes", "error_table"),
+        ("unit/protocol", "integration/engine/test_engine_versions.py", "integration/build/test_kafka_jar.py"),
+    ),
     "record": Package(("shm",), ("unit/record", "unit/producer", "simulation")),
     "security": Package(("protocol",), ("unit/security", "integration/security")),
     # A pickle of RecordMetadata names a function of producer.results, which makes the object.
@@ -138,7 +141,7 @@ PACKAGES = {
     "testing": Package(("api",), ("unit/tools",)),
     "unsupported": Package((*LEAVES,), ("usage/test_usage_import.py",)),
     "codes": Package((), ("unit/test_errors.py",)),
-    "error_table": Package((), ("unit/test_errors.py",)),
+    "error_table": Package((), ("unit/test_errors.py", "integration/build/test_kafka_jar.py")),
     "metric_table": Package((), ("integration/producer/test_metrics_kafka.py",)),
     "transaction_states": Package((), ("unit/sender", "unit/producer", "integration/engine")),
     "errors": Package(("error_table",), ("unit/test_errors.py",)),
