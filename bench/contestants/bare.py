@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bench.contestants.base import Contestant, NotSupportedError, new_transactional_id
 from bench.loads import Load
 from cyproducer.protocol.codec import decode_response, encode_request
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 
 if TYPE_CHECKING:
     from bench.probe import RecordBatchBuilder

@@ -1,18 +1,21 @@
-"""Encodes and decodes whole requests and responses: frame, header and body.
+"""Encodes and decodes whole requests and responses, and agrees on their versions with a broker.
 
 Request headers are v1, or v2 (with tagged fields) if the message is flexible; the client id has an int16 length in
 both. Response headers are v0, or v1 (with tagged fields) if the message is flexible. ApiVersions responses always have
 v0, because the client does not know the broker's versions yet (KIP-511).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .fields import INT16, INT32, UVARINT, ProtocolError, Reader, String, decode_exactly, decode_tagged
-from .messages import REQUESTS, RESPONSES, schema
-from .tables import Message
+from cyproducer.codes import UNSUPPORTED_VERSION
+from cyproducer.error_table import describe
 
-API_VERSIONS = 18
+from .fields import INT16, INT32, UVARINT, ProtocolError, Reader, String, decode_exactly, decode_tagged
+from .kafka_messages import ApiKey
+from .schema import REQUESTS, RESPONSES, SUPPORTED, Message, schema
+
 CLIENT_ID = String(nullable=True)
 
 
@@ -40,7 +43,7 @@ def framed(out: bytearray) -> bytes:
 def encode_body(out: bytearray, message: Message, version: int, body: Mapping[str, Any]) -> None:
     """Append the body of a message to `out`. Raise ProtocolError with the path of the field."""
     try:
-        schema(message.name, version).encode(out, body)
+        schema(message, version).encode(out, body)
     except ProtocolError as error:
         raise error.inside(label(message, version)) from None
 
@@ -48,7 +51,7 @@ def encode_body(out: bytearray, message: Message, version: int, body: Mapping[st
 def decode_body(message: Message, version: int, reader: Reader, exact: bool = True) -> dict[str, Any]:
     """Return the body in the rest of the reader's bytes. With `exact`, bytes left over raise ProtocolError."""
     body: dict[str, Any] = decode_exactly(
-        schema(message.name, version), reader.data, label(message, version), reader.position, exact
+        schema(message, version), reader.data, label(message, version), reader.position, exact
     )
     return body
 
@@ -95,7 +98,7 @@ def encode_response(api_key: int, api_version: int, correlation_id: int, body: M
         INT32.encode(out, correlation_id)
     except ProtocolError as error:
         raise error.inside("response header") from None
-    if api_version >= message.flexible and api_key != API_VERSIONS:
+    if api_version >= message.flexible and api_key != ApiKey.API_VERSIONS:
         UVARINT.encode(out, 0)
     encode_body(out, message, api_version, body)
     return framed(out)
@@ -110,7 +113,7 @@ def decode_response(api_key: int, api_version: int, payload: bytes, exact: bool 
     reader = Reader(payload)
     try:
         correlation_id = INT32.decode(reader)
-        if api_version >= message.flexible and api_key != API_VERSIONS:
+        if api_version >= message.flexible and api_key != ApiKey.API_VERSIONS:
             decode_tagged(reader)
     except ProtocolError as error:
         raise error.inside("response header") from None
@@ -127,3 +130,111 @@ def not_kafka(first: bytes) -> ProtocolError:
     elif first[:4] == b"SSH-":
         hint = " (it speaks SSH)"
     return ProtocolError(f"not a Kafka broker{hint}: its response begins with {bytes(first[:16])!r}")
+
+
+class UnsupportedVersion(ProtocolError):
+    """A broker and this client have no version of an API in common."""
+
+
+def negotiate(ranges: Mapping[int, tuple[int, int]], apis: Iterable[int] | None = None) -> dict[int, int]:
+    """Return the highest version of each API that both sides support.
+
+    `ranges` are the broker's versions: {api_key: (first, last)}. `apis` are the APIs to negotiate, by default all of
+    SUPPORTED (a producer without idempotence can leave INIT_PRODUCER_ID out). Raise UnsupportedVersion with the API
+    and both ranges if there is no common version.
+    """
+    chosen: dict[int, int] = {}
+    for api in SUPPORTED if apis is None else apis:
+        key = ApiKey(api)
+        ours = SUPPORTED[key]
+        theirs = ranges.get(key)
+        if theirs is None:
+            raise UnsupportedVersion(
+                f"the broker does not support {key.name} (API {int(key)}); this client supports {ours[0]}..{ours[1]}"
+            )
+        version = min(ours[1], theirs[1])
+        if version < max(ours[0], theirs[0]):
+            raise UnsupportedVersion(
+                f"no common version of {key.name} (API {int(key)}): this client supports {ours[0]}..{ours[1]}, "
+                f"the broker {theirs[0]}..{theirs[1]}"
+            )
+        chosen[key] = version
+    return chosen
+
+
+def has_common_version(ranges: Mapping[int, tuple[int, int]], api: ApiKey) -> bool:
+    """Return whether the broker with these versions and this client have a version of the API in common."""
+    first, last = SUPPORTED[api]
+    theirs = ranges.get(api)
+    return theirs is not None and max(first, theirs[0]) <= min(last, theirs[1])
+
+
+def software(name: str, version: str) -> dict[str, str]:
+    """Return the fields of an ApiVersions request that name the client."""
+    return {"client_software_name": _for_a_broker(name), "client_software_version": _for_a_broker(version)}
+
+
+class ApiVersionsExchange:
+    """The first exchange on a connection, which asks the broker for the versions that it supports.
+
+    Send ``request()`` and pass the response to ``on_response()``. If that returns None, send ``request()`` again: it
+    then uses an older version of ApiVersions. Else the result is the broker's ranges, and ``body`` holds the whole
+    response, features included. The broker's metrics show the name and version of the client software (KIP-511).
+    """
+
+    # Version 4 adds nothing that a producer needs, and brokers before 3.9 would cost a second round trip.
+    FIRST_VERSION = 3
+
+    def __init__(self, software_name: str, software_version: str) -> None:
+        self.version = self.FIRST_VERSION
+        self.body: dict[str, Any] | None = None
+        self._software = software(software_name, software_version)
+        self._correlation_id: int | None = None
+
+    def request(self, correlation_id: int, client_id: str | None) -> bytes:
+        """Return the request to send next, with its size in front."""
+        self._correlation_id = correlation_id
+        return encode_request(ApiKey.API_VERSIONS, self.version, correlation_id, client_id, self._software)
+
+    def on_response(self, payload: bytes) -> dict[int, tuple[int, int]] | None:
+        """Read the response (without its size); return {api_key: (first, last)}, or None to send `request()` again.
+
+        Raise ProtocolError: "not a Kafka broker" if the bytes are no response to the request, else with the
+        broker's error or the field that could not be read. Raise UnsupportedVersion if the broker refuses even v0.
+        """
+        reader = Reader(payload)
+        if reader.left < 6 or INT32.decode(reader) != self._correlation_id:
+            raise not_kafka(payload)
+        error_code = INT16.decode(reader)
+        if error_code == UNSUPPORTED_VERSION:
+            self._fall_back(payload)
+            return None
+        if error_code:
+            raise ProtocolError(f"the broker refused ApiVersions: {describe(error_code)}")
+        _, self.body = decode_response(ApiKey.API_VERSIONS, self.version, payload)
+        return self._ranges(self.body)
+
+    def _fall_back(self, payload: bytes) -> None:
+        """Choose the version of the next request: the broker's newest version if it is known, else 0.
+
+        Such a response has the layout of v0 (KIP-511). The mock cluster of librdkafka sends a response that has the
+        layout of no version, so only the error code is reliable.
+        """
+        if self.version == 0:
+            raise UnsupportedVersion("the broker does not support ApiVersions v0")
+        newest = 0
+        try:
+            _, body = decode_response(ApiKey.API_VERSIONS, 0, payload)
+            newest = self._ranges(body).get(ApiKey.API_VERSIONS, (0, 0))[1]
+        except ProtocolError:
+            pass
+        self.version = newest if 0 <= newest < self.version else 0
+
+    @staticmethod
+    def _ranges(body: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
+        return {api["api_key"]: (api["min_version"], api["max_version"]) for api in body["api_keys"]}
+
+
+def _for_a_broker(text: str) -> str:
+    """Return the text without characters that a broker refuses (ApiVersionsRequest.isValid), as "+" in a version."""
+    return re.sub(r"[^a-zA-Z0-9.-]", "-", text).strip(".-") or "unknown"

@@ -1,8 +1,8 @@
 """Makes the types of messages from the table of Kafka's definitions: ``schema`` returns the body in one version.
 
 A message is read from the table when it is first used. A version that lacks a field decodes it to its default, or to
-zero, false, empty or nothing, as Java does. To encode a field that the version has, a caller must give a value unless
-the definition has a default or the field is tagged.
+zero, false, empty or nothing, as Java does. To encode a field that the version has, a caller must give a value, unless
+the definition has a default, or the field is tagged, or ignorable.
 """
 
 from collections.abc import Sequence
@@ -87,6 +87,7 @@ class Message:
 
     def __init__(self, kind: str, api: Api, api_key: ApiKey, flexible: int, lines: str) -> None:
         self.name = api.name + kind.title()
+        self.api = api
         self.api_key = api_key
         self.first = api.first
         self.last = api.last
@@ -146,7 +147,9 @@ def _tables() -> tuple[dict[int, Message], dict[int, Message]]:
 
 
 REQUESTS, RESPONSES = _tables()
-SUPPORTED: dict[int, tuple[int, int]] = {key: (message.first, message.last) for key, message in REQUESTS.items()}
+ROWS: dict[int, Api] = {key: message.api for key, message in REQUESTS.items()}
+"""The row of each API."""
+SUPPORTED: dict[int, tuple[int, int]] = {key: (row.first, row.last) for key, row in ROWS.items()}
 """The first and last version of each API that cyproducer uses."""
 
 
@@ -172,7 +175,8 @@ def _struct_of(fields: Sequence[Field], version: int, flexible: bool) -> Struct:
     for field in fields:
         present = field.is_in(version)
         kind = _type_of(field, version, flexible) if present else ABSENT
-        default = field.default if present and field.tag is None else field.value_without()
+        optional = not present or field.tag is not None or field.ignorable
+        default = field.value_without() if optional else field.default
         members.append(Member(field.name, kind, default, field.tag, present, field.ignorable))
     return Struct(members, flexible)
 
@@ -183,3 +187,8 @@ def schema(message: Message, version: int) -> Struct:
     if not message.first <= version <= message.last:
         raise KeyError(f"{message.name} v{version}")
     return _struct_of(message.fields, version, version >= message.flexible)
+
+
+def field_type(message: Message, name: str, version: int) -> Type:
+    """Return the type of a field of a message's body."""
+    return _type_of(next(field for field in message.fields if field.name == name), version, version >= message.flexible)

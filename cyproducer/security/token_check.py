@@ -12,7 +12,7 @@ from typing import Any
 
 from cyproducer.protocol.codec import decode_response, encode_request
 from cyproducer.protocol.fields import ProtocolError
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.security.mechanism import SaslError
 from cyproducer.security.own_certificate import OwnCertificate
 from cyproducer.security.sasl import Credentials, new_client

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cyproducer.protocol.messages import REQUESTS
+from cyproducer.protocol.schema import SUPPORTED
 from kfake.codes import (
     API_VERSIONS,
     DESCRIBE_PRODUCERS,
@@ -34,8 +34,8 @@ class ConnectionEndedError(Exception):
 def versions(cluster: "Cluster", request: "Request") -> dict[str, Any]:
     code = cluster.error_of(request)
     keys = [
-        {"api_key": key, "min_version": known.first, "max_version": cluster.versions_most.get(key, known.last)}
-        for key, known in sorted(REQUESTS.items())
+        {"api_key": key, "min_version": first, "max_version": cluster.versions_most.get(key, last)}
+        for key, (first, last) in sorted(SUPPORTED.items())
         if key not in cluster.apis_left_out
         if key not in (*READS, *WRITES) or cluster.coordinators is not None
         if key not in TELEMETRY or (cluster.telemetry is not None and cluster.telemetry.supports(request.node))

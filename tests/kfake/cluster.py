@@ -12,7 +12,7 @@ from typing import Any
 from support.record_twin import Record
 
 from cyproducer.protocol.codec import decode_request, encode_response
-from cyproducer.protocol.messages import REQUESTS
+from cyproducer.protocol.schema import SUPPORTED
 from kfake import answers
 from kfake.codes import (
     API_VERSIONS,
@@ -81,7 +81,7 @@ class Cluster:
         self.answers = dict(answers.ANSWERS)
         self.coordinators: Coordinators | None = None  # None: ApiVersions does not contain their requests
         self.telemetry: Telemetry | None = None  # None: ApiVersions does not contain its requests
-        self.versions_most = {api: REQUESTS[api].last for api in (PRODUCE, METADATA, FIND_COORDINATOR)}
+        self.versions_most = {api: SUPPORTED[api][1] for api in (PRODUCE, METADATA, FIND_COORDINATOR)}
         self.apis_left_out: set[int] = set()  # APIs that ApiVersions does not contain
         self.producer_ids = 0  # how many were requested
         self.producer_epoch = 0  # of a new producer id

@@ -387,7 +387,8 @@ class Coordinators:
         node = self.find(body["key_type"], key)
         code = code or (0 if self.is_up(node) else COORDINATOR_NOT_AVAILABLE)
         host, port = address_of(node)
-        place = {"node_id": -1 if code else node, "host": host, "port": port, "error_code": code}
+        node_id = -1 if code else node
+        place = {"node_id": node_id, "host": host, "port": port, "error_code": code, "error_message": None}
         return {"coordinators": [{"key": key, **place}]} if keys else place
 
     def _list(self, node: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 import pytest
 from support.build import is_debug
 
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from simulation.aims import NEVER_PASSED
 from simulation.campaign import Campaign, play
 from simulation.mutants import MUTANTS, Mutant, build

@@ -12,7 +12,8 @@ from support.transaction_table import TRANSACTION_ABORTED, StandInRow, StandInTa
 
 from cyproducer.host.messages import TransactionCommand
 from cyproducer.protocol.codec import decode_request, decode_response, encode_request, encode_response
-from cyproducer.protocol.versions import SUPPORTED, ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
+from cyproducer.protocol.schema import SUPPORTED
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.broker import Backoffs, Broker
 from cyproducer.sender.cluster.calls import Calls

@@ -7,10 +7,11 @@ import copy
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
+from cyproducer.codes import UNSUPPORTED_VERSION
 from cyproducer.error_table import describe, error_of
+from cyproducer.protocol.apis import NEVER
 from cyproducer.protocol.fields import ProtocolError
-from cyproducer.protocol.tables import NEVER
-from cyproducer.protocol.versions import UNSUPPORTED_VERSION, ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
 from cyproducer.sender.cluster.connection import Connection, InvalidRequestError, NoAnswerError

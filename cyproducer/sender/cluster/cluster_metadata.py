@@ -70,6 +70,16 @@ class _WantedTopic:
     answered_ms: int = 0
 
 
+def metadata_request(names: Iterable[str], allow_auto_topic_creation: bool = True) -> dict[str, Any]:
+    """Return the body of a request for these topics. The response names the brokers of the cluster in any case."""
+    return {
+        "topics": [{"name": name} for name in names],
+        "allow_auto_topic_creation": allow_auto_topic_creation,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+
+
 class ClusterMetadata:
     """Metadata of one cluster, for the topics that are in use.
 
@@ -201,10 +211,7 @@ class ClusterMetadata:
         if full:
             names = self._take_full(names, now_ms)
         self._in_flight = (full, tuple(names))
-        return {
-            "topics": [{"name": name} for name in names],
-            "allow_auto_topic_creation": self.allow_auto_topic_creation,
-        }
+        return metadata_request(names, self.allow_auto_topic_creation)
 
     def _take_scheduled(self, now_ms: int) -> list[str]:
         """Take the scheduled topics that are due, as many as fit into a request, and return them."""

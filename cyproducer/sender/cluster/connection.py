@@ -18,10 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from cyproducer.config.secrets import is_secret_name
 from cyproducer.error_table import describe
-from cyproducer.protocol.codec import decode_response, encode_request
+from cyproducer.protocol.codec import (
+    ApiVersionsExchange,
+    decode_response,
+    encode_request,
+    has_common_version,
+    negotiate,
+)
 from cyproducer.protocol.fields import ProtocolError
-from cyproducer.protocol.tables import NEVER
-from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, has_common_version, negotiate
+from cyproducer.protocol.kafka_messages import ApiKey
+from cyproducer.protocol.schema import ROWS
 from cyproducer.security.mechanism import SaslError
 from cyproducer.security.server_text import server_text
 from cyproducer.sender.cluster.broker import Broker
@@ -41,7 +47,6 @@ if TYPE_CHECKING:
     from cyproducer.sender.cluster.tls_setup import TlsSetup
 
 __all__ = [
-    "THROTTLES_FROM",
     "Connection",
     "InvalidRequestError",
     "NoAnswerError",
@@ -52,7 +57,6 @@ __all__ = [
     "import_security",
 ]
 
-REQUIRED = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
 PRODUCE_MALFORMED_VERSION = 5  # librdkafka's mock cluster leaves a field out of its v5
 SASL_HANDSHAKE_VERSION = 1  # the tokens follow in SaslAuthenticate requests
 UNSUPPORTED_MECHANISM = 33
@@ -72,20 +76,6 @@ CLOSE_REASONS: dict[int, str] = {
     CloseReason.TIMEOUT: "the broker sent no response within request_timeout_ms",
     CloseReason.PROTOCOL: "the broker sent an invalid response: check that the address is a Kafka listener",
     CloseReason.NEEDS_TLS: "the listener uses TLS: set security_protocol to SSL or SASL_SSL, or use another port",
-}
-#: From these versions on a broker responds at once and the client must wait (KIP-219). Before, the broker delays the
-#: response itself. Kafka's client does not wait after a response to another request.
-THROTTLES_FROM = {
-    ApiKey.METADATA: 6,
-    ApiKey.FIND_COORDINATOR: 2,
-    ApiKey.API_VERSIONS: 2,
-    ApiKey.INIT_PRODUCER_ID: 1,
-    ApiKey.ADD_PARTITIONS_TO_TXN: 1,
-    ApiKey.ADD_OFFSETS_TO_TXN: 1,
-    ApiKey.END_TXN: 1,
-    ApiKey.TXN_OFFSET_COMMIT: 1,
-    ApiKey.OFFSET_FETCH: 4,
-    ApiKey.DESCRIBE_CONFIGS: 2,
 }
 LONG_THROTTLE_MS = 15_000  # a longer time than Kafka's quotas demand is logged, and records that expire name it
 
@@ -403,7 +393,7 @@ class Connection:
             correlation_id = self._loop.next_correlation_id(self.node)
             reply = self._send(correlation_id, exchange.request(correlation_id, self._setup.client_id))
             ranges = exchange.on_response(await reply.get())
-        versions = negotiate(ranges, [api for api in ApiKey if api in REQUIRED or has_common_version(ranges, api)])
+        versions = negotiate(ranges, [api for api in ApiKey if ROWS[api].required or has_common_version(ranges, api)])
         if versions[ApiKey.PRODUCE] == PRODUCE_MALFORMED_VERSION:
             versions[ApiKey.PRODUCE] -= 1
         assert exchange.body is not None
@@ -752,7 +742,7 @@ class Connection:
     def _apply_throttle(self, api: ApiKey, version: int, body: dict[str, Any]) -> None:
         """Count the throttle time of a response for the metrics, and let the loop wait if the client must."""
         self._loop.note_throttle(body.get("throttle_time_ms", 0))
-        if version >= THROTTLES_FROM.get(api, NEVER):
+        if version >= ROWS[api].throttles_from:
             self._loop.throttle(self.node, body["throttle_time_ms"])
 
     def report_throttling(self, now_ms: int) -> None:

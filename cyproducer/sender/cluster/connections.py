@@ -19,9 +19,9 @@ import random
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.broker import PAUSE_MIN_MS, Backoffs, Broker
-from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
+from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata, metadata_request
 from cyproducer.sender.cluster.connection import Connection, NoAnswerError, Setup, State
 from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
 from cyproducer.sender.cluster.report import Report
@@ -394,7 +394,7 @@ class Connections:
         """Close the connections to silent brokers that are not in the cluster any more."""
         # An empty list of topics: the answer has the brokers only, and no topic is created.
         try:
-            answer = await connection.ask_or_close(ApiKey.METADATA, {"topics": []}, exact=False)
+            answer = await connection.ask_or_close(ApiKey.METADATA, metadata_request([]), exact=False)
         except NoAnswerError:
             return
         present = {broker["node_id"] for broker in answer["brokers"]}

@@ -9,8 +9,8 @@ from typing import Any
 
 from cyproducer.error_table import describe
 from cyproducer.protocol.fields import decode_exactly
-from cyproducer.protocol.messages import NODE_ENDPOINTS, type_of
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
+from cyproducer.protocol.schema import RESPONSES, field_type
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata, MetadataChange, PartitionMetadata
 from cyproducer.sender.cluster.connection import Connection, NoAnswerError
 from cyproducer.sender.cluster.connections import Connections
@@ -28,7 +28,7 @@ TOPICS_USED_EVERY_MS = 30_000  # at most half of metadata_max_idle_ms, after whi
 REBOOTSTRAP_REQUIRED = 129  # the error of a whole Metadata response (KIP-1102)
 RELIABLE_EPOCHS_FROM = 9  # MetadataResponse.hasReliableLeaderEpochs
 TRIGGER_MIN_MS = 1000  # metadata_recovery_rebootstrap_trigger_ms: a broker must be able to answer within this time
-ENDPOINTS = type_of(NODE_ENDPOINTS, NODE_ENDPOINTS.first, flexible=True)
+ENDPOINTS = field_type(RESPONSES[ApiKey.PRODUCE], "node_endpoints", RESPONSES[ApiKey.PRODUCE].last)
 
 
 class Rebootstrap:
@@ -223,7 +223,7 @@ class Metadata:
     def _on_leaders_named(self, event: LeadersNamed, now_ms: int) -> None:
         """Take the newer leaders that a broker names (KIP-951): their batches need not wait for the next metadata."""
         try:
-            endpoints = decode_exactly(ENDPOINTS, event.endpoints, NODE_ENDPOINTS.name) if event.endpoints else []
+            endpoints = decode_exactly(ENDPOINTS, event.endpoints, "node_endpoints") if event.endpoints else []
             change = self._cluster.take_leaders(
                 {self._loop.partition_name(row): (leader, epoch) for row, leader, epoch in event.leaders},
                 {item["node_id"]: (item["host"], item["port"], item["rack"]) for item in endpoints},

@@ -6,8 +6,9 @@ It also logs what a broker says about the state of a producer that the loop has 
 import logging
 import time
 
+from cyproducer.codes import UNSUPPORTED_VERSION
 from cyproducer.error_table import describe, error_of
-from cyproducer.protocol.versions import UNSUPPORTED_VERSION, ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.broker import SAME_ERROR_LOGGED_EVERY_S
 from cyproducer.sender.cluster.connection import NoAnswerError, UnusableAnswerError

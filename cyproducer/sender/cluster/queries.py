@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeGuard
 
 from cyproducer.error_table import describe, error_of
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.calls import (
     GROUP,
     PAUSE_MS,
@@ -25,6 +25,7 @@ from cyproducer.sender.cluster.calls import (
     always,
     code_of,
 )
+from cyproducer.sender.cluster.cluster_metadata import metadata_request
 from cyproducer.sender.system.tasks import TimeLimitError, sleep
 
 __all__ = ["Queries"]
@@ -121,10 +122,10 @@ class Queries:
 
         def request(version: int) -> dict[str, Any]:
             if older_than_ms < 0:
-                return {"state_filters": states}
+                return {"state_filters": states, "producer_id_filters": []}
             if version < DURATION_FROM:
                 raise CallError("the broker cannot choose transactions by their duration (Kafka 3.8 and newer can)")
-            return {"state_filters": states or OPEN, "duration_filter": older_than_ms}
+            return {"state_filters": states or OPEN, "producer_id_filters": [], "duration_filter": older_than_ms}
 
         for broker_id, (host, port, _) in sorted(calls.brokers.items()):
             try:
@@ -228,8 +229,7 @@ class Queries:
 
     async def _leaders(self, calls: Calls, places: Sequence[Place]) -> dict[int, list[Place]]:
         """Return the partitions by the broker id of their leader. Those without a leader now are left out."""
-        topics = [{"name": name} for name in sorted({name for name, _ in places})]
-        request = {"topics": topics, "allow_auto_topic_creation": False}
+        request = metadata_request(sorted({name for name, _ in places}), allow_auto_topic_creation=False)
         body = await calls.ask(None, ApiKey.METADATA, always(request))
         found: dict[int, list[Place]] = {}
         for topic in body["topics"]:

@@ -12,7 +12,7 @@ from typing import Any
 from cyproducer import metric_table
 from cyproducer.error_table import describe
 from cyproducer.protocol.fields import ZERO_UUID, ProtocolError
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.connection import Connection, NoAnswerError
 from cyproducer.sender.cluster.connections import Connections
 from cyproducer.sender.system.helper import Helper, HelperError

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from cyproducer import errors
 from cyproducer.error_table import FATAL_FOR_TRANSACTIONS
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 
 __all__ = [
     "FENCED",

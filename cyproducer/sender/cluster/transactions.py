@@ -15,8 +15,9 @@ from typing import Any
 
 from cyproducer.error_table import describe, error_of
 from cyproducer.host.messages import TransactionCommand
-from cyproducer.protocol.tables import NEVER
-from cyproducer.protocol.versions import ApiKey, ApiVersionsExchange, software
+from cyproducer.protocol.apis import NEVER
+from cyproducer.protocol.codec import ApiVersionsExchange, software
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.broker import SAME_ERROR_LOGGED_EVERY_S
 from cyproducer.sender.cluster.calls import (

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
+from cyproducer.codes import UNSUPPORTED_VERSION
 from cyproducer.protocol.fields import ZERO_UUID
-from cyproducer.protocol.versions import UNSUPPORTED_VERSION
 
 __all__ = ["ClientTelemetry", "State", "Subscription"]
 

@@ -25,8 +25,9 @@ from support.front_end import run_until
 from support.transactional_front_end import GROUP, TransactionalFrontEnd
 
 from cyproducer import errors
-from cyproducer.protocol.versions import ApiKey
-from cyproducer.sender.cluster.connection import THROTTLES_FROM
+from cyproducer.protocol.apis import NEVER
+from cyproducer.protocol.kafka_messages import ApiKey
+from cyproducer.protocol.schema import ROWS
 
 FOR_EVER_MS = 600_000
 
@@ -194,4 +195,4 @@ def test_the_apis_whose_times_are_heeded_are_those_of_kafkas_client():
             name = "".join(word.title() for word in api.name.split("_"))
             if b"shouldClientThrottle" in classes.read(f"org/apache/kafka/common/requests/{name}Response.class"):
                 heeded.add(api)
-    assert heeded == {ApiKey.PRODUCE, *THROTTLES_FROM}
+    assert heeded == {api for api in ApiKey if ROWS[api].throttles_from != NEVER}

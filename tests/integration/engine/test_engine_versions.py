@@ -11,7 +11,7 @@ from support.front_end import run_until, topic_number
 from support.process import wait_until
 
 from cyproducer import errors
-from cyproducer.protocol.messages import METADATA_REQUEST, PRODUCE_REQUEST
+from cyproducer.protocol.schema import SUPPORTED
 
 INCONSISTENT_TOPIC_ID, REBOOTSTRAP_REQUIRED = 103, 129
 
@@ -26,10 +26,11 @@ def round_trip(broker: ScriptedBroker) -> None:
 
 
 def test_the_newest_versions_are_those_of_kafka_4_3():
-    assert (PRODUCE_REQUEST.last, METADATA_REQUEST.last) == (13, 13)
+    assert SUPPORTED[PRODUCE] == (3, 13)
+    assert SUPPORTED[METADATA] == (1, 13)
 
 
-@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("version", range(SUPPORTED[PRODUCE][0], SUPPORTED[PRODUCE][1] + 1))
 def test_each_version_of_produce(version):
     with ScriptedBroker(produce_version=version) as broker:
         round_trip(broker)
@@ -45,7 +46,7 @@ def test_zstd_needs_produce_7(version, codec):
         assert {each for _, attributes in broker.produced for each in attributes} == {codec}
 
 
-@pytest.mark.parametrize("version", range(1, 14))
+@pytest.mark.parametrize("version", range(SUPPORTED[METADATA][0], SUPPORTED[METADATA][1] + 1))
 def test_each_version_of_metadata(version):
     """Topic ids come with version 10. Without them a broker with Produce 13 gets version 12."""
     with ScriptedBroker(metadata_version=version) as broker:

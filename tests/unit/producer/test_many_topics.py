@@ -18,7 +18,7 @@ from support.whole_engine import Engine
 from cyproducer import KafkaProducer
 from cyproducer.config.settings import Settings
 from cyproducer.protocol.codec import decode_response, encode_response
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.metadata import PARTITIONS_PER_ITERATION
 from cyproducer.sender.engine.predecessor import PredecessorState
 

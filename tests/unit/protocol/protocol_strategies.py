@@ -4,8 +4,6 @@ import uuid
 
 from hypothesis import strategies as st
 
-from cyproducer.protocol.fields import REQUIRED
-
 SIZES = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
@@ -32,13 +30,13 @@ def values(field, version):
 
 
 def body(fields, version):
-    """Return a strategy for whole dicts; fields that the version does not carry have their defaults."""
+    """Return a strategy for whole dicts; fields that the version does not have are there as they are decoded."""
     members = {}
     for field in fields:
-        if field.first <= version <= field.last:
+        if field.is_in(version):
             members[field.name] = values(field, version)
-        elif field.default is not REQUIRED:
-            members[field.name] = st.just(field.default)
+        else:
+            members[field.name] = st.just(field.value_without())
     return st.fixed_dictionaries(members)
 
 

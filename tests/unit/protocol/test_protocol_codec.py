@@ -64,7 +64,7 @@ GOLDEN_REQUESTS = [
     pytest.param(
         3,
         12,
-        {"topics": [{"name": "a"}]},
+        {"topics": [{"name": "a"}], "include_topic_authorized_operations": False},
         "0003 000c 00000007 0002 6d65 00 02" + "00" * 16 + "02 61 00 01 00 00",
         id="Metadata-v12",
     ),

@@ -13,7 +13,7 @@ from protocol_strategies import body_of, every
 
 from cyproducer.error_table import ERRORS
 from cyproducer.protocol.codec import decode_request, decode_response, encode_request, encode_response
-from cyproducer.protocol.messages import REQUESTS, RESPONSES
+from cyproducer.protocol.schema import REQUESTS, RESPONSES
 
 try:
     import kafka.errors
@@ -48,7 +48,7 @@ def foreign(cls, fields, data, version):
         field.name.removeprefix("v3_and_below_").removesuffix("_v3_and_below"): field for field in cls._struct._fields
     }
     for field in fields:
-        if not field.first <= version <= field.last:
+        if not field.is_in(version):
             continue
         # They drop the first word of two names, and hold a bit field as a set of its bits.
         alias = field.name.removeprefix("cluster_").removeprefix("topic_")

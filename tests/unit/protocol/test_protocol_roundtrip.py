@@ -12,7 +12,7 @@ from cyproducer.protocol.codec import (
     encode_response,
 )
 from cyproducer.protocol.fields import ProtocolError
-from cyproducer.protocol.messages import REQUESTS, RESPONSES
+from cyproducer.protocol.schema import REQUESTS, RESPONSES
 
 CASES = [pytest.param(m, v, id=f"{name}-v{v}") for name, m, v in every(REQUESTS) + every(RESPONSES)]
 # A fifth of the profile's examples: there are some hundred and fifty versions of messages.

@@ -5,9 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cyproducer.error_table import ERRORS, describe, error_of
-from cyproducer.protocol.codec import decode_request, encode_response
+from cyproducer.protocol.codec import (
+    ApiVersionsExchange,
+    UnsupportedVersion,
+    decode_request,
+    encode_response,
+    negotiate,
+)
 from cyproducer.protocol.fields import ProtocolError
-from cyproducer.protocol.versions import SUPPORTED, ApiKey, ApiVersionsExchange, UnsupportedVersion, negotiate
+from cyproducer.protocol.kafka_messages import ApiKey
+from cyproducer.protocol.schema import SUPPORTED
 
 ALWAYS = [ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID]
 KAFKA_4 = {

@@ -3,7 +3,7 @@
 import pytest
 from transaction_rig import GROUP, Rig
 
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 
 SOON_S = 3.0
 """Virtual time: less than the 30 s after which a request counts as unanswered."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cyproducer.config.settings import Settings
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
 from cyproducer.sender.cluster.connection import Connection, State
 from cyproducer.sender.cluster.connections import BUSY_WAIT_MS, LOOKUP_WAIT_MS, Connections

@@ -4,7 +4,7 @@ import pytest
 from kfake.codes import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, TXN_OFFSET_COMMIT
 from transaction_rig import GROUP, RETRY_BACKOFF_MS, Producer, Rig
 
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 from cyproducer.transaction_states import TransactionState
 

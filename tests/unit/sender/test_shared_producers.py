@@ -6,7 +6,7 @@ import pytest
 from kfake.codes import ADD_PARTITIONS_TO_TXN
 from transaction_rig import Producer, Rig
 
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 from cyproducer.transaction_states import TransactionState
 

@@ -3,7 +3,7 @@
 import pytest
 from transaction_rig import GROUP, RETRY_BACKOFF_MS, Producer, Rig
 
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 from cyproducer.transaction_states import TransactionState
 

@@ -4,7 +4,7 @@ import pytest
 from kfake.codes import END_TXN, INIT_PRODUCER_ID
 from transaction_rig import Producer, Rig
 
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.transaction_states import TransactionState
 
 DESCRIBE = ApiKey.DESCRIBE_TRANSACTIONS

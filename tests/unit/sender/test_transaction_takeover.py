@@ -7,7 +7,7 @@ import pytest
 from kfake.codes import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, PRODUCER_FENCED
 from transaction_rig import GROUP, NODES, Producer, Rig, SenderEndedError
 
-from cyproducer.protocol.versions import ApiKey
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 from cyproducer.transaction_states import TransactionState
 
