@@ -3,6 +3,7 @@
 - the layout of shared memory and the functions on it in cyproducer/shm/protocol.pxd, from the C headers
 - Kafka's error codes in cyproducer/codes.py and, for native code, cyproducer/protocol/error_codes.pxd, from
   cyproducer/error_table.py
+- versions and tags of messages in cyproducer/protocol/message_versions.pxd, from kafka_messages.py and apis.py there
 - the reasons of events in cyproducer/sender/engine/reasons.pyx, from cyproducer/sender/engine/events.py
 - the states of a transactional producer in cyproducer/shm/transaction.h, from cyproducer/transaction_states.py
 
@@ -20,9 +21,10 @@ import sysconfig
 import textwrap
 from collections.abc import Iterator
 from enum import IntEnum
-from importlib import util
+from importlib import import_module, util
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The headers of which all constants, structs and functions are declared: a declaration that no module uses costs
@@ -199,6 +201,39 @@ def error_codes() -> str:
     return head + mark + lines
 
 
+def message_versions() -> str:
+    """Return message_versions.pxd with the facts that the native writers and readers of messages need."""
+    package = ModuleType("messages")
+    package.__path__ = [str(ROOT / "cyproducer/protocol")]
+    sys.modules["messages"] = package
+    schema = import_module("messages.schema")  # not in its own package, which need not be built
+
+    def field(message: Any, path: str) -> Any:
+        found = message
+        for name in path.split("."):
+            (found,) = [each for each in found.fields if each.name == name]
+        return found
+
+    produce, states = schema.ApiKey.PRODUCE, schema.ApiKey.DESCRIBE_PRODUCERS
+    request, response = schema.REQUESTS[produce], schema.RESPONSES[produce]
+    results = "responses.partition_responses"
+    facts = {
+        "PRODUCE_KEY": int(produce),
+        "FLEXIBLE_FROM": request.flexible,
+        "TOPIC_IDS_FROM": field(request, "topic_data.topic_id").first,
+        "THROTTLES_FROM": schema.ROWS[produce].throttles_from,
+        "LOG_START_FROM": field(response, f"{results}.log_start_offset").first,
+        "RECORD_ERRORS_FROM": field(response, f"{results}.record_errors").first,
+        "LEADER_HINTS_FROM": field(response, f"{results}.current_leader").first,
+        "CURRENT_LEADER_TAG": field(response, f"{results}.current_leader").tag,
+        "NODE_ENDPOINTS_TAG": field(response, "node_endpoints").tag,
+        "DESCRIBE_PRODUCERS_KEY": int(states),
+        "DESCRIBE_PRODUCERS_VERSION": schema.ROWS[states].last,
+    }
+    first = '"""Declares what native code takes from Kafka\'s definitions. tools/generate.py writes this file."""\n\n\n'
+    return first + "cdef enum:\n" + "".join(f"    {name} = {value}\n" for name, value in facts.items())
+
+
 def declared_enum(prefix: str, kind: type[IntEnum]) -> str:
     return f"cdef enum {kind.__name__}:\n" + "".join(f"    {prefix}_{each.name} = {each.value}\n" for each in kind)
 
@@ -225,6 +260,7 @@ FILES = {
     "cyproducer/shm/protocol.pxd": protocol,
     "cyproducer/codes.py": codes,
     "cyproducer/protocol/error_codes.pxd": error_codes,
+    "cyproducer/protocol/message_versions.pxd": message_versions,
     "cyproducer/sender/engine/reasons.pyx": reasons,
 }
 

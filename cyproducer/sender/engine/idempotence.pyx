@@ -776,7 +776,6 @@ cdef void _fail_queue(Core *core, Queue *queue, int32_t error, const Verdict *ve
 
 
 cdef enum:
-    DESCRIBE_PRODUCERS_KEY = 61
     # frame 4, request header 8 + client id 2 + tags 1, topic count 5, tags 1
     STATE_REQUEST_FIXED = 21
     # topic name length 3, partition count 1, partition 4, tags 1
@@ -831,7 +830,7 @@ cdef Request *states_request(Core *core, Node *node) noexcept nogil:
         return NULL
     node.idempotence.states_asked = True
     request.kind = REQUEST_STATES
-    request.version = 0
+    request.version = DESCRIBE_PRODUCERS_VERSION
     request.acks = 1
     request.correlation_id = next_correlation_id(node)
     at = put_request_header(core, request, DESCRIBE_PRODUCERS_KEY, True)

@@ -17,6 +17,7 @@ from posix.uio cimport iovec, writev
 from posix.unistd cimport close, read
 
 from cyproducer.protocol.error_codes cimport *
+from cyproducer.protocol.message_versions cimport *
 from cyproducer.record.record cimport HeaderView, RecordView
 from cyproducer.shm.native cimport (
     Region, SnapshotWriter, front_end_readings, readings, sender_counts, topic_readings,

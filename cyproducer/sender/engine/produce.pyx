@@ -113,8 +113,8 @@ cdef inline void skip_tags(Cursor *cursor) noexcept nogil:
 #
 # A request consists of one private buffer (frame, request header, topic names, batch headers) and an iovec that
 # interleaves the buffer with the front-ends' chunks. So records go straight to the socket from the memory where send()
-# has put them. The versions of Produce are 3 to 13; from 9 on they are flexible (compact lengths, tagged fields). From
-# 13 on a topic id takes the place of the topic name.
+# has put them. The versions of Produce are 3 to 13; from FLEXIBLE_FROM on they have compact lengths and tagged fields.
+# From TOPIC_IDS_FROM on a topic id takes the place of the topic name.
 
 
 cdef inline int32_t next_correlation_id(Node *node) noexcept nogil:
@@ -140,9 +140,6 @@ cdef inline uint8_t *put32(uint8_t *at, uint32_t value) noexcept nogil:
 
 
 cdef enum:
-    PRODUCE_KEY = 0
-    FLEXIBLE_FROM = 9
-    TOPIC_IDS_FROM = 13
     TOPIC_ID_BYTES = 16
     IMPLICIT_FROM = 12              # such a request adds its partitions to the transaction (KIP-890)
     # frame 4, request header 8 + client id 2 + tags 1, transactional id's length 2, acks 2, timeout 4, topic count 5,
@@ -448,7 +445,6 @@ cdef void _add_records(Core *core, Request *request, WireBatch *wire) noexcept n
 
 
 cdef enum:
-    CURRENT_LEADER_TAG = 0
     CURRENT_LEADER_BYTES = 8        # without the tagged fields at its end
 
 
@@ -525,11 +521,6 @@ cdef void push_leaders(Core *core, Node *node, const uint8_t *endpoints, uint32_
 
 
 cdef enum:
-    LOG_START_FROM = 5
-    THROTTLES_FROM = 6              # in older versions the broker delays its response instead
-    RECORD_ERRORS_FROM = 8
-    LEADER_HINTS_FROM = 10
-    NODE_ENDPOINTS_TAG = 0
     CORRUPT_MAX = 3                 # attempts with CORRUPT_MESSAGE although the bytes are unchanged
 
 
@@ -569,6 +560,7 @@ cdef bint on_produce_response(
     if cursor.bad:
         return False
     count_throttle(core, throttle_ms)
+    # in older versions the broker delays its response instead
     if request.version >= THROTTLES_FROM:
         throttle(node, core.loop.now, throttle_ms)
     if core.produce.hint_count:
