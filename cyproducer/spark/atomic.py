@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from cyproducer import errors
+from cyproducer.codes import OUT_OF_ORDER_SEQUENCE_NUMBER
 from cyproducer.config.settings import Settings
 from cyproducer.error_table import ERRORS
 from cyproducer.producer.shared_transaction import Shared, participant, sender_of
@@ -44,7 +45,6 @@ _REPORT = (
 #: The thread that runs a task, as a column: its name is that of the task.
 _THREAD = "java_method('java.lang.Thread', 'currentThread') AS thread"
 _ATTEMPT_OF_STAGE = re.compile(r"\btask \d+\.\d+ in stage \d+\.(\d+)\b")
-OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 _ABORTED = "The transaction is aborted, and no reader of committed records sees any of its rows"
 #: Kafka's codes of an error whose reason is the content of a record, or the name of its topic.
 _WRONG_ROW = frozenset(

@@ -3,20 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from cyproducer.codes import LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.protocol.schema import SUPPORTED
-from kfake.codes import (
-    API_VERSIONS,
-    DESCRIBE_PRODUCERS,
-    GET_SUBSCRIPTIONS,
-    INIT_PRODUCER_ID,
-    LEADER_NOT_AVAILABLE,
-    METADATA,
-    NOT_LEADER,
-    PRODUCE,
-    PUSH,
-    UNKNOWN_TOPIC,
-    UNKNOWN_TOPIC_ID,
-)
+from kfake.codes import API_VERSIONS, DESCRIBE_PRODUCERS, GET_SUBSCRIPTIONS, INIT_PRODUCER_ID, METADATA, PRODUCE, PUSH
 from kfake.coordinator import READS, WRITES
 from kfake.telemetry import CLOSE, MALFORMED
 
@@ -57,7 +46,7 @@ def _topic(cluster: "Cluster", request: "Request", name: str) -> dict[str, Any]:
     view = cluster.view_of(request.node, name)
     code = cluster.error_of(request)
     if view is None or code:
-        return {"error_code": code or UNKNOWN_TOPIC, "name": name, "partitions": []}
+        return {"error_code": code or UNKNOWN_TOPIC_OR_PARTITION, "name": name, "partitions": []}
     topic_id, leaders = view
     partitions = []
     for index, (leader, epoch) in enumerate(leaders):
@@ -147,7 +136,7 @@ def _result(cluster: "Cluster", request: "Request", topic: Any, item: dict[str, 
         "record_errors": named if cluster.names_bad_records() else [],
         "error_message": cluster.says if code else None,
     }
-    if code == NOT_LEADER and cluster.names_leader is not None:
+    if code == NOT_LEADER_OR_FOLLOWER and cluster.names_leader is not None:
         leader, epoch = cluster.names_leader(topic.partitions[item["index"]])
         row["current_leader"] = {"leader_id": leader, "leader_epoch": epoch}
     return row

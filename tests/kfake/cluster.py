@@ -11,21 +11,18 @@ from typing import Any
 
 from support.record_twin import Record
 
+from cyproducer.codes import (
+    CORRUPT_MESSAGE,
+    INVALID_RECORD,
+    MESSAGE_TOO_LARGE,
+    NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
+)
 from cyproducer.protocol.codec import decode_request, encode_response
 from cyproducer.protocol.schema import SUPPORTED
 from kfake import answers
-from kfake.codes import (
-    API_VERSIONS,
-    CORRUPT_MESSAGE,
-    FIND_COORDINATOR,
-    INVALID_RECORD,
-    MESSAGE_TOO_LARGE,
-    METADATA,
-    NOT_LEADER,
-    PRODUCE,
-    UNKNOWN_TOPIC,
-    UNSUPPORTED_VERSION,
-)
+from kfake.codes import API_VERSIONS, FIND_COORDINATOR, METADATA, PRODUCE
 from kfake.coordinator import Coordinators, Transactional
 from kfake.partition_log import ChecksumError, LogBatch, Partition, parse, wrong_timestamp
 from kfake.telemetry import Telemetry
@@ -90,7 +87,8 @@ class Cluster:
         self.refusal = INVALID_RECORD  # the error code of such a batch
         self.refused = 0  # how many batches
         self.says: str | None = None  # the message of an error of a partition
-        #: From Produce v10 on, NOT_LEADER names this (leader, leader epoch) of the partition; None: nothing.
+        #: From Produce v10 on, NOT_LEADER_OR_FOLLOWER names this (leader, leader epoch) of the partition; None:
+        #: nothing.
         self.names_leader: Callable[[Partition], tuple[int, int]] | None = None
         self.checks_timestamps = False  # of each record of a batch: slow for large ones
         self.expects_corruption = False  # a wrong CRC gets an error response but is not a complaint
@@ -151,9 +149,9 @@ class Cluster:
     def leads(self, node: int, topic: Topic | None, index: int) -> Partition | int:
         """Return the partition if the node leads it, else an error code."""
         if topic is None or not topic.exists or not 0 <= index < len(topic.partitions):
-            return UNKNOWN_TOPIC
+            return UNKNOWN_TOPIC_OR_PARTITION
         partition = topic.partitions[index]
-        return partition if partition.leader == node else NOT_LEADER
+        return partition if partition.leader == node else NOT_LEADER_OR_FOLLOWER
 
     def address_of(self, number: int) -> tuple[str, int]:
         node = self.nodes.get(number)

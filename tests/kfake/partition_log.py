@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from probe.native import crc32c
 from support.record_twin import Record, decode_records
 
-from kfake.codes import INVALID_PRODUCER_EPOCH, OUT_OF_ORDER
+from cyproducer.codes import INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER
 
 REMEMBERED = 5  # batches of a producer: ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 SEQUENCES = 2**31
@@ -157,7 +157,7 @@ class PartitionLog:
         if batch.epoch < known.epoch:
             return INVALID_PRODUCER_EPOCH
         expected = (known.last + 1) % SEQUENCES if batch.epoch == known.epoch else 0
-        return OUT_OF_ORDER if batch.first != expected else 0
+        return OUT_OF_ORDER_SEQUENCE_NUMBER if batch.first != expected else 0
 
     def _remember(self, batch: LogBatch) -> None:
         if batch.producer_id < 0:

@@ -17,23 +17,19 @@ from typing import Any
 
 from support.dropped_packets import drop_arriving
 
-from kfake.answers import ConnectionEndedError
-from kfake.cluster import Cluster, Node, Request, View
-from kfake.codes import (
-    API_VERSIONS,
-    DESCRIBE_PRODUCERS,
-    INIT_PRODUCER_ID,
+from cyproducer.codes import (
     INVALID_PRODUCER_EPOCH,
-    METADATA,
-    OUT_OF_ORDER,
-    PRODUCE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
     UNKNOWN_PRODUCER_ID,
     UNSUPPORTED_VERSION,
 )
+from kfake.answers import ConnectionEndedError
+from kfake.cluster import Cluster, Node, Request, View
+from kfake.codes import API_VERSIONS, DESCRIBE_PRODUCERS, INIT_PRODUCER_ID, METADATA, PRODUCE
 from kfake.partition_log import ATTRIBUTES_AT, LogBatch, Partition
 from kfake.scripted_coordinators import ScriptedCoordinators
 
-SEQUENCE_ERRORS = (OUT_OF_ORDER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID)
+SEQUENCE_ERRORS = (OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID)
 
 
 @dataclass(slots=True)

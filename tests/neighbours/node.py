@@ -15,8 +15,9 @@ import uuid
 from typing import Any
 
 from kfake.cluster import Node, Request, Topic, View
-from kfake.codes import NOT_ENOUGH_REPLICAS
 from kfake.scripted_broker import Fault, ScriptedBroker
+
+from cyproducer.codes import NOT_ENOUGH_REPLICAS
 
 TOPIC = "t"
 BYTES_PER_S = 100e6

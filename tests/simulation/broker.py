@@ -6,17 +6,10 @@ import uuid
 from collections import deque
 
 from kfake.cluster import Cluster, Node, Request, View
-from kfake.codes import (
-    API_VERSIONS,
-    DESCRIBE_CONFIGS,
-    DESCRIBE_PRODUCERS,
-    INIT_PRODUCER_ID,
-    NOT_ENOUGH_REPLICAS,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    PRODUCE,
-)
+from kfake.codes import API_VERSIONS, DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS, INIT_PRODUCER_ID, PRODUCE
 from kfake.partition_log import LogBatch, Partition, PartitionLog
 
+from cyproducer.codes import NOT_ENOUGH_REPLICAS, NOT_ENOUGH_REPLICAS_AFTER_APPEND
 from simulation.coordinators import SimulatedCoordinators
 from simulation.events import Events
 from simulation.weather import (

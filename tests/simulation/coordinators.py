@@ -3,9 +3,10 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from kfake.codes import END_TXN, TRANSACTION_ABORTABLE
+from kfake.codes import END_TXN
 from kfake.coordinator import Coordinators, Transactional
 
+from cyproducer.codes import TRANSACTION_ABORTABLE
 from cyproducer.error_table import ERRORS
 from simulation.weather import COORDINATOR_ANY, COORDINATOR_RETRIABLE
 

@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass
 
+from cyproducer.codes import TRANSACTION_ABORTABLE
 from cyproducer.error_table import ERRORS
 
 #: Codes that a leader can answer for records that it has appended: see DelayedProduce in Kafka.
@@ -16,7 +17,6 @@ LIKELY = (*RETRIABLE, *AFTER_APPEND * (len(RETRIABLE) // len(AFTER_APPEND)))
 ANY = tuple(sorted(code for code in ERRORS if code))
 #: The same of a coordinator: what it says about a producer and the state of its transaction is true.
 TRUE_OF_TRANSACTIONS = (*SEQUENCE_ERRORS, 48, 49, 90)
-TRANSACTION_ABORTABLE = 120
 COORDINATOR_ANY = (
     *(code for code in ANY if code not in TRUE_OF_TRANSACTIONS),
     *(TRANSACTION_ABORTABLE,) * 2 * len(ANY),  # most of the others are fatal, and end what can happen in a schedule

@@ -3,10 +3,10 @@
 import logging
 import time
 
-from kfake.codes import CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE
 from kfake.scripted_broker import ScriptedBroker
 
 from cyproducer import errors
+from cyproducer.codes import CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE
 from cyproducer.config.settings import Settings
 from support.front_end import PlainFrontEnd, run_until, topic_number
 from support.record_twin import Record

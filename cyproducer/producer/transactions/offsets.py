@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cyproducer import errors
+from cyproducer.codes import UNKNOWN_MEMBER_ID
 from cyproducer.config.kinds import INT_MAX, LONG_MAX, is_topic_name
 from cyproducer.host.interrupts import pass_on
 
@@ -17,7 +18,6 @@ __all__ = ["group_of", "offsets_of"]
 # librdkafka's rd_kafka_consumer_group_metadata_write(): this text, the generation as an int32 in the order of the
 # machine, the group and the member (each ends with a zero byte), a byte that is 1 without an instance id, and that id.
 _LIBRDKAFKA = b"CGMDv2:"
-_UNKNOWN_MEMBER_ID = 25
 # RD_KAFKA_OFFSET_INVALID: nothing was consumed from the partition.
 _NO_OFFSET = -1001
 
@@ -110,7 +110,7 @@ def group_of(metadata: Any) -> dict[str, Any]:
         raise ValueError("group_metadata has no group: the consumer needs a group_id")
     if not member and not isinstance(metadata, str):
         raise errors.for_code(
-            _UNKNOWN_MEMBER_ID,
+            UNKNOWN_MEMBER_ID,
             "group_metadata has no member: the consumer is not in its group, and another one may have its partitions. "
             "For a consumer whose partitions were assigned by hand, give the group's id as str",
         )

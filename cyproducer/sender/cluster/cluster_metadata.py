@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cyproducer.codes import UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.fields import ZERO_UUID
 
 from .backoff import ExponentialBackoff
-from .topic_state import UNKNOWN_TOPIC_OR_PARTITION, PartitionMetadata, TopicMetadata, merge_topic
+from .topic_state import PartitionMetadata, TopicMetadata, merge_topic
 
 __all__ = ["ClusterMetadata", "MetadataChange", "PartitionMetadata", "TopicMetadata"]
 

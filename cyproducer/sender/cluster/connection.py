@@ -16,6 +16,7 @@ import struct
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from cyproducer.codes import ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM
 from cyproducer.config.secrets import is_secret_name
 from cyproducer.error_table import describe
 from cyproducer.protocol.codec import (
@@ -59,8 +60,6 @@ __all__ = [
 
 PRODUCE_MALFORMED_VERSION = 5  # librdkafka's mock cluster leaves a field out of its v5
 SASL_HANDSHAKE_VERSION = 1  # the tokens follow in SaslAuthenticate requests
-UNSUPPORTED_MECHANISM = 33
-ILLEGAL_SASL_STATE = 34
 #: The servers that a mechanism asks before it answers the broker.
 SERVERS = {"GSSAPI": "the KDC, and the network between it and this host", "OAUTHBEARER": "the token endpoint"}
 #: The part of a session's lifetime after which to authenticate again, from the least to the most
@@ -464,7 +463,7 @@ class Connection:
     async def _shake_hands(self, exchange: "Exchange") -> None:
         body = await self._call(ApiKey.SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, {"mechanism": exchange.mechanism})
         code = body["error_code"]
-        if code == UNSUPPORTED_MECHANISM:
+        if code == UNSUPPORTED_SASL_MECHANISM:
             offered = self._shown(", ".join(sorted(body["mechanisms"])) or "none")
             text = (
                 f"the broker does not offer the SASL mechanism {exchange.mechanism}; it offers: {offered}. "

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from cyproducer.codes import REBOOTSTRAP_REQUIRED, UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.error_table import describe
 from cyproducer.protocol.fields import decode_exactly
 from cyproducer.protocol.kafka_messages import ApiKey
@@ -16,7 +17,6 @@ from cyproducer.sender.cluster.connection import Connection, NoAnswerError
 from cyproducer.sender.cluster.connections import Connections
 from cyproducer.sender.cluster.report import Report
 from cyproducer.sender.cluster.topic_requests import IdleTopics, TopicRequests, TopicShares
-from cyproducer.sender.cluster.topic_state import UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.sender.engine.events import EventHandlers, LeadersNamed, RefreshWanted
 from cyproducer.sender.engine.native import FrontEnds, Loop, TopicNumbers
 from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Tasks
@@ -25,7 +25,6 @@ __all__ = ["PARTITIONS_PER_ITERATION", "TRIGGER_MIN_MS", "Metadata", "Rebootstra
 
 PARTITIONS_PER_ITERATION = 1024  # new leaders that are set in one loop iteration: takes some milliseconds
 TOPICS_USED_EVERY_MS = 30_000  # at most half of metadata_max_idle_ms, after which a topic is forgotten
-REBOOTSTRAP_REQUIRED = 129  # the error of a whole Metadata response (KIP-1102)
 RELIABLE_EPOCHS_FROM = 9  # MetadataResponse.hasReliableLeaderEpochs
 TRIGGER_MIN_MS = 1000  # metadata_recovery_rebootstrap_trigger_ms: a broker must be able to answer within this time
 ENDPOINTS = field_type(RESPONSES[ApiKey.PRODUCE], "node_endpoints", RESPONSES[ApiKey.PRODUCE].last)

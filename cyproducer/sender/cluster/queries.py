@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeGuard
 
+from cyproducer.codes import CONCURRENT_TRANSACTIONS, TRANSACTIONAL_ID_NOT_FOUND
 from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.calls import (
@@ -44,8 +45,6 @@ _NOT_TOLD = {31: "no right to DESCRIBE_CONFIGS of the cluster (CLUSTER_AUTHORIZA
 DURATION_FROM = 1  # ListTransactions
 QUERY_MS = 30_000
 QUERIES_MAX = 64
-CONCURRENT_TRANSACTIONS = 51
-TRANSACTIONAL_ID_NOT_FOUND = 105
 OPEN = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 #: What the coordinator still has to do when the end of a transaction is decided, and what it has done.
 COMMITTED = ("PrepareCommit", "CompleteCommit")

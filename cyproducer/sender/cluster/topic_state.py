@@ -9,14 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cyproducer.codes import LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.error_table import error_of
 from cyproducer.protocol.fields import ZERO_UUID, ProtocolError
 
 NO_LEADER = -1
 NO_EPOCH = -1
-UNKNOWN_TOPIC_OR_PARTITION = 3
-LEADER_NOT_AVAILABLE = 5
-REPLICA_NOT_AVAILABLE = 9
 
 MAX_PARTITIONS = 1 << 17
 """More partitions than Kafka can serve for a topic. The limit prevents that one wrong index fills the memory."""

@@ -7,13 +7,29 @@ producer must be closed. Errors that are retriable lead to another attempt.
 from collections.abc import Mapping
 
 from cyproducer import errors
+from cyproducer.codes import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    FENCED_INSTANCE_ID,
+    GROUP_AUTHORIZATION_FAILED,
+    GROUP_ID_NOT_FOUND,
+    ILLEGAL_GENERATION,
+    INVALID_PRODUCER_EPOCH,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    PRODUCER_FENCED,
+    STALE_MEMBER_EPOCH,
+    TOPIC_AUTHORIZATION_FAILED,
+    TRANSACTION_ABORTABLE,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_MEMBER_ID,
+    UNKNOWN_PRODUCER_ID,
+    UNSUPPORTED_VERSION,
+)
 from cyproducer.error_table import FATAL_FOR_TRANSACTIONS
 from cyproducer.protocol.kafka_messages import ApiKey
 
 __all__ = [
     "FENCED",
-    "INVALID_TXN_STATE",
-    "PRODUCER_FENCED",
     "TRANSACTION_ABORTED",
     "Failure",
     "StoppedError",
@@ -23,13 +39,7 @@ __all__ = [
 ]
 
 TRANSACTION_ABORTED = errors.TRANSACTION_ABORTED  # the client's own code: it was aborted, or has to be
-UNSUPPORTED_VERSION = 35
-TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED = 29, 30, 31
-ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, FENCED_INSTANCE_ID, STALE_MEMBER_EPOCH = 22, 25, 69, 82, 113
-INVALID_PRODUCER_EPOCH, PRODUCER_FENCED = FENCED = 47, 90
-INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING, UNKNOWN_PRODUCER_ID = 48, 49, 59
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
-TRANSACTION_ABORTABLE = 120
+FENCED = INVALID_PRODUCER_EPOCH, PRODUCER_FENCED
 
 #: The abortable errors of each request. AddPartitionsToTxn is the only one whose unknown errors are abortable.
 _ABORTABLE: Mapping[ApiKey, frozenset[int]] = {

@@ -13,6 +13,17 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from cyproducer.codes import (
+    CONCURRENT_TRANSACTIONS,
+    COORDINATOR_NOT_AVAILABLE,
+    INVALID_TXN_STATE,
+    NOT_COORDINATOR,
+    OPERATION_NOT_ATTEMPTED,
+    PRODUCER_FENCED,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_SERVER_ERROR,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 from cyproducer.error_table import describe, error_of
 from cyproducer.host.messages import TransactionCommand
 from cyproducer.protocol.apis import NEVER
@@ -38,8 +49,6 @@ from cyproducer.sender.cluster.calls import (
 from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
 from cyproducer.sender.cluster.transaction_failures import (
     FENCED,
-    INVALID_TXN_STATE,
-    PRODUCER_FENCED,
     TRANSACTION_ABORTED,
     Failure,
     StoppedError,
@@ -64,10 +73,6 @@ ENDING = (COMMITTING_TRANSACTION, ABORTING_TRANSACTION)
 #: A transaction may be open at the broker.
 ACTIVE = (IN_TRANSACTION, *ENDING)
 
-UNKNOWN_SERVER_ERROR = -1
-UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT = 3, 7
-COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT_TRANSACTIONS = 15, 16, 51
-OPERATION_NOT_ATTEMPTED = 55
 ADDITIONS = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
 EXPECTED_EPOCH_FROM = 3  # InitProducerId raises the epoch of the producer that it names
 MEMBERS_FROM = 3  # TxnOffsetCommit

@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from cyproducer.codes import UNSUPPORTED_VERSION
+from cyproducer.codes import (
+    INVALID_RECORD,
+    INVALID_REQUEST,
+    TELEMETRY_TOO_LARGE,
+    THROTTLING_QUOTA_EXCEEDED,
+    UNKNOWN_SUBSCRIPTION_ID,
+    UNSUPPORTED_COMPRESSION_TYPE,
+    UNSUPPORTED_VERSION,
+)
 from cyproducer.protocol.fields import ZERO_UUID
 
 __all__ = ["ClientTelemetry", "State", "Subscription"]
@@ -25,9 +33,6 @@ JITTER = (0.5, 1.5)
 #: answers each request so would otherwise get one after the other.
 AT_ONCE_MS = 1000
 
-UNSUPPORTED_COMPRESSION_TYPE, THROTTLING_QUOTA_EXCEEDED = 76, 89
-INVALID_REQUEST, INVALID_RECORD = 42, 87
-UNKNOWN_SUBSCRIPTION_ID, TELEMETRY_TOO_LARGE = 117, 118
 #: Errors after which the subscription is requested again at once, and after the interval. All others end the push.
 ASK_AT_ONCE = (UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE)
 ASK_LATER = (TELEMETRY_TOO_LARGE, THROTTLING_QUOTA_EXCEEDED)

@@ -1,7 +1,6 @@
 """Tests acks=0 on a scripted cluster: a batch counts as sent when written, and is never sent again."""
 
 import pytest
-from kfake.codes import CORRUPT_MESSAGE, NOT_LEADER, REQUEST_TIMED_OUT
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import INVALID_RECORD, Rig
 from support.front_end import run_until
@@ -9,6 +8,7 @@ from support.process import wait_until
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.codes import CORRUPT_MESSAGE, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT
 
 BROKER = {"partitions": 1, "nodes": 1}
 
@@ -27,7 +27,7 @@ def test_with_acks_zero_a_written_batch_counts_as_sent(rig, broker):
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(code=NOT_LEADER),
+        Fault(code=NOT_LEADER_OR_FOLLOWER),
         Fault(code=REQUEST_TIMED_OUT, after_append=True),
         Fault(omit=True),
         Fault(close="before"),

@@ -3,11 +3,11 @@
 import time
 
 import pytest
-from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER
 from kfake.scripted_broker import Fault
 from support.fault_rig import Rig
 from support.front_end import run_until
 
+from cyproducer.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 
 NS_PER_MS = 1_000_000
@@ -63,7 +63,7 @@ def test_another_leader_ends_the_pause(broker):
 def test_a_leader_that_refuses_to_describe_producers_is_asked_after_growing_pauses(broker):
     with Rig(broker, retry_backoff_ms=50, retry_backoff_max_ms=400, request_timeout_ms=30_000) as rig:
         rig.begin()
-        broker.states_code = NOT_LEADER
+        broker.states_code = NOT_LEADER_OR_FOLLOWER
         broker.faults.append(Fault(close="before"))
         before = broker.states_asked
         rig.send(0, 0)

@@ -5,22 +5,22 @@ open.
 """
 
 import pytest
-from kfake.codes import (
-    INVALID_RECORD,
-    LEADER_NOT_AVAILABLE,
-    NOT_ENOUGH_REPLICAS,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    NOT_LEADER,
-    REQUEST_TIMED_OUT,
-)
 from kfake.scripted_broker import Fault
 from support.fault_rig import Rig
 from support.front_end import run_until
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import KafkaProducer, errors
+from cyproducer.codes import (
+    INVALID_RECORD,
+    LEADER_NOT_AVAILABLE,
+    NETWORK_EXCEPTION,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+)
 
-NETWORK_EXCEPTION = 13
 MANY = 100_000
 PLAIN = {"acks": 1, "enable_idempotence": False}
 
@@ -96,7 +96,7 @@ def test_batch_without_a_leader_was_not_written(rig, broker, settings):
     index = rig.attach(delivery_timeout_ms=700, **settings)
     with broker.lock:
         broker.without_leader = MANY
-        broker.faults.append(Fault(code=NOT_LEADER, move=True))
+        broker.faults.append(Fault(code=NOT_LEADER_OR_FOLLOWER, move=True))
     rig.deliver(index, 0)
     stop_faults(broker)
     rig.send(index, 0)
@@ -104,7 +104,7 @@ def test_batch_without_a_leader_was_not_written(rig, broker, settings):
     first, second = rig.errors(index)
     # With acks=all NOT_LEADER_OR_FOLLOWER can follow an append.
     assert first == (errors.DELIVERY_TIMEOUT if settings else errors.OUTCOME_UNKNOWN)
-    assert cause(rig, index, 0) == NOT_LEADER
+    assert cause(rig, index, 0) == NOT_LEADER_OR_FOLLOWER
     assert second == 0
 
 

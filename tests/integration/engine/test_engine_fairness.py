@@ -3,11 +3,12 @@
 from collections.abc import Collection
 
 import pytest
-from kfake.codes import NOT_ENOUGH_REPLICAS
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
 from support.successor import succeed
+
+from cyproducer.codes import NOT_ENOUGH_REPLICAS
 
 ENTRIES = 8192
 MANY = ENTRIES + 512  # more partitions than there are entries

@@ -8,20 +8,20 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kfake.codes import (
-    INVALID_RECORD,
-    NOT_ENOUGH_REPLICAS,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    NOT_LEADER,
-    OUT_OF_ORDER,
-    REQUEST_TIMED_OUT,
-)
 from kfake.scripted_broker import Fault, ScriptedBroker
 from probe.native import RecordBatchBuilder
 from support.fault_rig import NOW, Rig, next_outcomes, stream
 from support.front_end import CONT, HEAD, OPEN, READY, SUBMIT_FULL, run_until, word
 
 from cyproducer import errors
+from cyproducer.codes import (
+    INVALID_RECORD,
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    REQUEST_TIMED_OUT,
+)
 
 DUPLICATE_SEQUENCE, UNKNOWN_PRODUCER_ID = 46, 59
 
@@ -46,8 +46,8 @@ FAULTS = {
     "the leader moves": [Fault(), Fault(move=True), Fault(), Fault(move=True), Fault(move=True)],
     "the leader moves after a hang": [Fault(hang="lost"), Fault(move=True)],
     "an answer leaves partitions out": [Fault(omit=True, partitions=(1,))] * 3,
-    "sequence errors": [Fault(code=OUT_OF_ORDER), Fault(), Fault(code=UNKNOWN_PRODUCER_ID)],
-    "out of order after an unsure attempt": [Fault(close="before"), Fault(code=OUT_OF_ORDER)],
+    "sequence errors": [Fault(code=OUT_OF_ORDER_SEQUENCE_NUMBER), Fault(), Fault(code=UNKNOWN_PRODUCER_ID)],
+    "out of order after an unsure attempt": [Fault(close="before"), Fault(code=OUT_OF_ORDER_SEQUENCE_NUMBER)],
     "a definite error": [Fault(), Fault(code=INVALID_RECORD, partitions=(0,)), Fault()],
     "a definite error after an unsure attempt": [Fault(), Fault(code=REQUEST_TIMED_OUT), Fault(code=INVALID_RECORD)],
     "the broker forgets its producers": [Fault(), Fault(), Fault(forget=True)],
@@ -70,7 +70,9 @@ def test_after_a_fault_every_record_is_there_once_or_has_its_error(rig, broker, 
             st.sampled_from([fault for faults in FAULTS.values() for fault in faults if not fault.forget]),
             st.builds(
                 Fault,
-                code=st.sampled_from([0, NOT_LEADER, OUT_OF_ORDER, REQUEST_TIMED_OUT, INVALID_RECORD]),
+                code=st.sampled_from(
+                    [0, NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER_SEQUENCE_NUMBER, REQUEST_TIMED_OUT, INVALID_RECORD]
+                ),
                 partitions=st.sampled_from([None, (0,), (1, 2)]),
                 move=st.booleans(),
             ),
@@ -250,7 +252,7 @@ def test_the_last_epoch_is_followed_by_another_producer_id():
 def test_a_partition_without_leader_waits_and_goes_on(rig, broker):
     rig.attach()
     broker.without_leader = 4
-    broker.faults.append(Fault(code=NOT_LEADER))
+    broker.faults.append(Fault(code=NOT_LEADER_OR_FOLLOWER))
     for _ in range(6):
         rig.send(0, 0)
         rig.engine.run(1)
@@ -264,7 +266,7 @@ def test_nothing_is_sent_to_the_bootstrap_address_for_a_partition_without_leader
         rig.begin()
         with broker.lock:
             broker.without_leader = 1000
-            broker.faults.append(Fault(code=NOT_LEADER))
+            broker.faults.append(Fault(code=NOT_LEADER_OR_FOLLOWER))
             before = broker.produce_requests
         rig.send(0, 0)
         while broker.without_leader > 997:
@@ -342,7 +344,7 @@ def test_an_expired_batch_that_need_not_fill_a_gap_is_not_sent_again(rig, broker
     rig.attach(acks=1, enable_idempotence=False)
     with broker.lock:
         broker.without_leader = 40
-        broker.faults.extend([Fault(code=NOT_LEADER)] * 2)
+        broker.faults.extend([Fault(code=NOT_LEADER_OR_FOLLOWER)] * 2)
     rig.send(0, 0)
     rig.engine.run(1)
     rig.send(1, 0)
@@ -350,7 +352,7 @@ def test_an_expired_batch_that_need_not_fill_a_gap_is_not_sent_again(rig, broker
     if broker.without_leader:
         broker.without_leader = 0
     rig.finish(exactly=False)
-    assert rig.heard[0][0][1] in (errors.DELIVERY_TIMEOUT, NOT_LEADER, errors.OUTCOME_UNKNOWN)
+    assert rig.heard[0][0][1] in (errors.DELIVERY_TIMEOUT, NOT_LEADER_OR_FOLLOWER, errors.OUTCOME_UNKNOWN)
     assert not any(value.startswith(b"0/") for value in broker.values(0))
 
 
@@ -358,7 +360,7 @@ def test_partitions_that_are_added_are_used(rig, broker):
     rig.attach()
     rig.deliver(0, 2)
     broker.grow(6)
-    broker.faults.append(Fault(code=NOT_LEADER))
+    broker.faults.append(Fault(code=NOT_LEADER_OR_FOLLOWER))
     rig.send(0, 2)
     deadline = time.monotonic() + 10
     front_end = rig.front_ends[0]

@@ -5,13 +5,15 @@ import contextlib
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
-from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER, PRODUCE
+from kfake.codes import PRODUCE
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.consumer import read_topic
 from support.engine_rig import EngineRig
 from support.fault_rig import Rig
 from support.front_end import run_until, topic_number
 from support.process import wait_until
+
+from cyproducer.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER
 
 FOREVER_MS = 600_000  # a batch that backs off is not sent again within the test
 PATIENT = {"retry_backoff_ms": FOREVER_MS, "retry_backoff_max_ms": FOREVER_MS, "request_timeout_ms": 10_000}
@@ -70,7 +72,7 @@ def test_a_named_leader_without_a_newer_epoch_changes_nothing(epoch):
     with ScriptedBroker(partitions=1, nodes=2) as broker, Rig(broker) as rig:
         rig.attach()
         broker.names_leader = lambda _: (2, epoch)
-        broker.faults.append(Fault(code=NOT_LEADER))
+        broker.faults.append(Fault(code=NOT_LEADER_OR_FOLLOWER))
         rig.send(0, 0)
         rig.finish()
         assert rig.errors(0) == [0]

@@ -1,10 +1,10 @@
 """Tests what an engine counts for its front-ends when a broker answers with errors, by a script."""
 
 import pytest
-from kfake.codes import NOT_ENOUGH_REPLICAS
 from kfake.scripted_broker import Fault
 
 from cyproducer import metric_table
+from cyproducer.codes import NOT_ENOUGH_REPLICAS
 from cyproducer.metric_table import CLIENT, NODE, TOPIC
 
 

@@ -6,13 +6,13 @@ import threading
 import time
 
 import pytest
-from kfake.codes import INVALID_RECORD, LEADER_NOT_AVAILABLE
 from kfake.scripted_broker import Fault, ScriptedBroker
 from probe.native import RecordBatchBuilder
 from support import layout
 from support.fault_rig import NOW, Rig
 from support.front_end import OPEN, SUBMIT_FULL, SUBMIT_OPEN, UNIT
 
+from cyproducer.codes import INVALID_RECORD, LEADER_NOT_AVAILABLE
 from cyproducer.sender.engine import native
 
 NO_SLOT = 0xFFFFFFFF

@@ -4,7 +4,6 @@ import contextlib
 import signal
 
 import pytest
-from kfake.codes import MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, NOT_LEADER
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import points
@@ -15,6 +14,7 @@ from support.process import wait_until
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.codes import MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER
 
 LARGEST = 1500
 TEXTS = 8  # of the broker, that a front-end has not read
@@ -127,7 +127,7 @@ def test_with_acks_zero_the_records_count_as_failed(rig, broker):
         Fault(hang="lost"),
         Fault(close="after"),
         Fault(code=NOT_ENOUGH_REPLICAS),
-        Fault(code=NOT_LEADER),
+        Fault(code=NOT_LEADER_OR_FOLLOWER),
     ],
     ids=str,
 )
@@ -145,8 +145,9 @@ def test_leaders_move_between_the_parts():
     with ScriptedBroker(partitions=1, nodes=2) as broker, Rig(broker) as rig:
         broker.largest = LARGEST
         rig.attach()
-        # The size of parts that fit is learned first. A former leader may have written what it refuses (NOT_LEADER),
-        # and a part that may be in the log and is then too large ends with an unknown outcome.
+        # The size of parts that fit is learned first. A former leader may have written what it refuses
+        # (NOT_LEADER_OR_FOLLOWER), and a part that may be in the log and is then too large ends with an unknown
+        # outcome.
         rig.deliver(0, 0, records=RECORDS, size=SIZE)
         for _ in range(5):
             rig.send(0, 0, records=RECORDS, size=SIZE)

@@ -3,20 +3,20 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kfake.codes import (
-    CORRUPT_MESSAGE,
-    INVALID_PRODUCER_EPOCH,
-    MESSAGE_TOO_LARGE,
-    NOT_ENOUGH_REPLICAS,
-    OUT_OF_ORDER,
-    REQUEST_TIMED_OUT,
-)
 from kfake.partition_log import LogBatch
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import INVALID_RECORD, POISON, Rig, send_merged
 from support.front_end import run_until
 
 from cyproducer import errors
+from cyproducer.codes import (
+    CORRUPT_MESSAGE,
+    INVALID_PRODUCER_EPOCH,
+    MESSAGE_TOO_LARGE,
+    NOT_ENOUGH_REPLICAS,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    REQUEST_TIMED_OUT,
+)
 
 # batches that an isolated front-end has to send without refusal before it leaves the isolation lane (isolation_batches)
 ISOLATION_BATCHES = 16
@@ -278,7 +278,7 @@ def test_bytes_that_are_changed_are_found_in_a_new_epoch_too(broker):
     with slow_retries(broker) as rig:
         hostile, isolated = rig.attach(), rig.attach()
         rig.deliver(hostile, 0)
-        broker.faults.extend([Fault(delay=0.05), Fault(code=OUT_OF_ORDER)])
+        broker.faults.extend([Fault(delay=0.05), Fault(code=OUT_OF_ORDER_SEQUENCE_NUMBER)])
         rig.send(isolated, 0, poison=True)
         run_until(rig.engine, lambda: broker.produce_requests == 2)
         rig.send(hostile, 0)
@@ -364,7 +364,7 @@ def test_an_epoch_that_the_broker_calls_old(rig, broker, unsure):
 def test_a_broker_that_refuses_every_sequence_is_asked_with_pauses(broker):
     with Rig(broker, retry_backoff_ms=50, retry_backoff_max_ms=50) as rig:
         rig.attach(delivery_timeout_ms=400)
-        broker.faults.extend([Fault(code=OUT_OF_ORDER)] * 1000)
+        broker.faults.extend([Fault(code=OUT_OF_ORDER_SEQUENCE_NUMBER)] * 1000)
         rig.deliver(0, 0)
         assert broker.produce_requests < 20
         assert rig.errors(0) == [errors.DELIVERY_TIMEOUT], "every attempt was refused, so it is not in the log"
@@ -376,7 +376,10 @@ def test_a_broker_that_refuses_every_sequence_is_asked_with_pauses(broker):
 
 FAULTS = st.one_of(
     st.builds(Fault),
-    st.builds(Fault, code=st.sampled_from([NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, REQUEST_TIMED_OUT, CORRUPT_MESSAGE])),
+    st.builds(
+        Fault,
+        code=st.sampled_from([NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER, REQUEST_TIMED_OUT, CORRUPT_MESSAGE]),
+    ),
     st.builds(Fault, code=st.just(REQUEST_TIMED_OUT), after_append=st.just(True)),
     st.builds(Fault, close=st.sampled_from(["before", "after"])),
     st.builds(Fault, delay=st.just(0.01)),
@@ -395,7 +398,7 @@ def test_any_mixture_of_bad_records_and_faults(faults, poisoned, linger_ms, name
 
     At most, a broker that wrongly reports a sequence as out of order makes outcomes of others unknown.
     """
-    false_errors = any(fault.code == OUT_OF_ORDER for fault in faults)
+    false_errors = any(fault.code == OUT_OF_ORDER_SEQUENCE_NUMBER for fault in faults)
     with ScriptedBroker(partitions=2, nodes=1) as broker:
         broker.names_records = names
         broker.faults.extend(faults)

@@ -6,14 +6,7 @@ from collections import deque
 import pytest
 from kfake.answers import versions as versions_of
 from kfake.cluster import Request
-from kfake.codes import (
-    API_VERSIONS,
-    INIT_PRODUCER_ID,
-    INVALID_PRODUCER_ID_MAPPING,
-    INVALID_TXN_STATE,
-    OUT_OF_ORDER,
-    PRODUCER_FENCED,
-)
+from kfake.codes import API_VERSIONS, INIT_PRODUCER_ID
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig, stream
 from support.front_end import run_until
@@ -21,9 +14,19 @@ from support.process import wait_until
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.codes import (
+    CLUSTER_AUTHORIZATION_FAILED,
+    COORDINATOR_NOT_AVAILABLE,
+    INVALID_PRINCIPAL_TYPE,
+    INVALID_PRODUCER_ID_MAPPING,
+    INVALID_TXN_STATE,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    PRODUCER_FENCED,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    UNKNOWN_SERVER_ERROR,
+    UNSUPPORTED_VERSION,
+)
 
-CLUSTER_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 31, 53, 35
-UNKNOWN_SERVER_ERROR, COORDINATOR_NOT_AVAILABLE, INVALID_PRINCIPAL_TYPE = -1, 15, 67
 EPOCH_MAX = 32767
 
 
@@ -150,7 +153,7 @@ def test_batches_that_have_a_sequence_wait_for_the_next_producer_id():
         broker.producer_epoch = EPOCH_MAX
         rig.begin()
         broker.producer_id_code = CLUSTER_AUTHORIZATION_FAILED
-        broker.faults.append(Fault(code=OUT_OF_ORDER))
+        broker.faults.append(Fault(code=OUT_OF_ORDER_SEQUENCE_NUMBER))
         rig.send(0, 0)
         run_until(rig.engine, lambda: broker.producer_ids >= 3)
         rig.send(0, 1)

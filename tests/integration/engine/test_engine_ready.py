@@ -8,12 +8,13 @@ import time
 import pytest
 from kfake.answers import produce
 from kfake.cluster import Request
-from kfake.codes import INVALID_RECORD, NOT_ENOUGH_REPLICAS, PRODUCE
+from kfake.codes import PRODUCE
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
 
 from cyproducer import errors
+from cyproducer.codes import INVALID_RECORD, NOT_ENOUGH_REPLICAS
 
 LONG_MS = 600_000
 PATIENT = {"request_timeout_ms": LONG_MS}

@@ -8,14 +8,7 @@ import random
 from collections import deque
 
 import pytest
-from kfake.codes import (
-    DESCRIBE_PRODUCERS,
-    NOT_ENOUGH_REPLICAS,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    NOT_LEADER,
-    REQUEST_TIMED_OUT,
-    UNKNOWN_TOPIC,
-)
+from kfake.codes import DESCRIBE_PRODUCERS
 from kfake.partition_log import LogBatch
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
@@ -23,9 +16,14 @@ from support.front_end import run_until
 from support.record_twin import Record, encode_records
 
 from cyproducer import errors
-
-UNKNOWN_PRODUCER_ID = 59
-
+from cyproducer.codes import (
+    NOT_ENOUGH_REPLICAS,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_PRODUCER_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
 
 BROKER = {"partitions": 1, "nodes": 1}
 
@@ -126,8 +124,8 @@ def test_merged_batches_after_a_restart_of_the_broker(rig, broker):
 
 CODES = {
     "7,7,7": [(REQUEST_TIMED_OUT, True)] * 3,
-    "3,3,3": [(UNKNOWN_TOPIC, True)] * 3,
-    "6,6,6": [(NOT_LEADER, True)] * 3,
+    "3,3,3": [(UNKNOWN_TOPIC_OR_PARTITION, True)] * 3,
+    "6,6,6": [(NOT_LEADER_OR_FOLLOWER, True)] * 3,
     "20,19,19": [(NOT_ENOUGH_REPLICAS_AFTER_APPEND, True), *[(NOT_ENOUGH_REPLICAS, False)] * 2],
     "7 ten times": [(REQUEST_TIMED_OUT, True)] * 10,
 }
@@ -204,7 +202,7 @@ def test_after_the_loss_of_the_state_the_next_epoch_begins_without_one(rig, brok
     broker.forget()
     broker.drop_connections()
     run_until(rig.engine, lambda: rig.engine.undelivered() == 0)
-    broker.faults.append(Fault(code=NOT_LEADER))
+    broker.faults.append(Fault(code=NOT_LEADER_OR_FOLLOWER))
     rig.send(0, 0)
     rig.finish()
     assert broker.states_asked == 2
@@ -238,7 +236,7 @@ def test_a_broker_that_does_not_say_whether_it_has_the_state(rig, broker, caplog
 def test_a_broker_that_is_no_leader_any_more_is_asked_again():
     with ScriptedBroker(partitions=1, nodes=2) as broker, Rig(broker, request_timeout_ms=60_000) as rig:
         leave_unanswered(rig, broker, 2)
-        broker.states_code = NOT_LEADER
+        broker.states_code = NOT_LEADER_OR_FOLLOWER
         broker.drop_connections()
         run_until(rig.engine, lambda: broker.states_asked >= 2)
         broker.states_code = 0
@@ -275,7 +273,7 @@ def test_any_mixture_of_lost_answers_restarts_and_errors(seed):
                     [
                         {"hang": "appended"}, {"hang": "lost"}, {"close": "after"}, {"close": "before"},
                         {"code": REQUEST_TIMED_OUT, "after_append": True}, {"code": NOT_ENOUGH_REPLICAS},
-                        {"partial": 9}, {"code": NOT_LEADER, "after_append": True}, {"delay": 0.03},
+                        {"partial": 9}, {"code": NOT_LEADER_OR_FOLLOWER, "after_append": True}, {"delay": 0.03},
                         {"restart": True},
                     ]
                 )  # fmt: skip

@@ -16,11 +16,15 @@ from support.front_end import run_until
 from support.otlp_payload import CUMULATIVE, DELTA, Payload, payloads
 from support.process import kill9, name_of
 
+from cyproducer.codes import (
+    INVALID_REQUEST,
+    TELEMETRY_TOO_LARGE,
+    THROTTLING_QUOTA_EXCEEDED,
+    UNKNOWN_SUBSCRIPTION_ID,
+    UNSUPPORTED_COMPRESSION_TYPE,
+)
 from cyproducer.sender.telemetry.states import DEFAULT_PUSH_INTERVAL_MS, State
 
-INVALID_REQUEST = 42
-UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE = 117, 76
-TELEMETRY_TOO_LARGE, THROTTLING_QUOTA_EXCEEDED = 118, 89
 LONG_MS = 600_000
 SENT = "record.send.total"
 

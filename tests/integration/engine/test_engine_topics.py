@@ -1,11 +1,12 @@
 """Tests what a sender does with the batches of a topic that its metadata lacks, for a moment or for good."""
 
 import pytest
-from kfake.codes import NOT_LEADER, PRODUCE, UNKNOWN_TOPIC
+from kfake.codes import PRODUCE
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
 
+from cyproducer.codes import NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.sender.cluster import engine as engine_module
 
 
@@ -22,7 +23,7 @@ def delete(rig):
     run_until(
         rig.engine,
         lambda: (
-            published(rig) == (UNKNOWN_TOPIC, 0)
+            published(rig) == (UNKNOWN_TOPIC_OR_PARTITION, 0)
             and not any(connection["in_flight"] for connection in rig.engine.stats()["connections"])
         ),
     )
@@ -32,7 +33,7 @@ def test_a_batch_outlasts_metadata_of_a_broker_that_is_behind(broker, rig):
     """One answer lacks the topic. Nothing fails, and queued batches go out with the next answer."""
     rig.begin()
     broker.unaware = 1
-    broker.faults.append(Fault(code=NOT_LEADER))
+    broker.faults.append(Fault(code=NOT_LEADER_OR_FOLLOWER))
     rig.send(0, 0)
     run_until(rig.engine, lambda: broker.unaware == 0)
     rig.deliver(0, 1)
@@ -48,7 +49,7 @@ def test_queued_batches_of_a_deleted_topic_fail_with_that_reason(broker, rig):
     asked = broker.produce_requests
     rig.send(0, 0)
     rig.deliver(0, 1)
-    assert rig.errors(0) == [0, UNKNOWN_TOPIC, UNKNOWN_TOPIC, UNKNOWN_TOPIC]
+    assert rig.errors(0) == [0, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION]
     assert broker.produce_requests == asked, "a deleted topic has no leaders"
     assert broker.complaints == []
 

@@ -4,19 +4,24 @@ The test takes the place of the control plane: it stores the states that the coo
 """
 
 import pytest
-from kfake.codes import INVALID_RECORD, MESSAGE_TOO_LARGE, NOT_LEADER
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.engine_rig import EngineRig
 from support.front_end import SUBMIT_OPEN, PlainFrontEnd, run_until, topic_number
 from support.transaction_table import leave_transactions_to_the_test
 
 from cyproducer import errors
+from cyproducer.codes import (
+    INVALID_PRODUCER_EPOCH,
+    INVALID_RECORD,
+    MESSAGE_TOO_LARGE,
+    NOT_LEADER_OR_FOLLOWER,
+    PRODUCER_FENCED,
+)
 from cyproducer.transaction_states import TransactionState
 
 ID = "orders-1"
 TRANSACTIONAL = 0x10
 NOW = 1_700_000_000_000
-PRODUCER_FENCED, INVALID_PRODUCER_EPOCH = 90, 47
 UNIT_SLOTS = 16
 
 
@@ -296,7 +301,7 @@ def test_a_refused_record_fails_the_transaction(producer, broker, code):
 
 def test_a_batch_that_waits_for_its_retry_ends_with_the_transaction(rig, producer, broker):
     producer.ready()
-    broker.faults.extend(Fault(code=NOT_LEADER) for _ in range(100))
+    broker.faults.extend(Fault(code=NOT_LEADER_OR_FOLLOWER) for _ in range(100))
     slot = producer.send(b"v")
     run_until(rig.engine, lambda: len(broker.produced) >= 2)
     producer.table.fail(producer.row, errors.TRANSACTION_ABORTED)

@@ -4,14 +4,19 @@ No record is lost, duplicated or acknowledged at a wrong offset, whatever the br
 """
 
 import pytest
-from kfake.codes import INVALID_RECORD, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER, REQUEST_TIMED_OUT
 from kfake.scripted_broker import Fault
 from support.fault_rig import POISON, Rig, send_merged
 from support.front_end import run_until
 
 from cyproducer import errors
+from cyproducer.codes import (
+    INVALID_RECORD,
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    NOT_LEADER_OR_FOLLOWER,
+    REQUEST_TIMED_OUT,
+    TOPIC_AUTHORIZATION_FAILED,
+)
 
-TOPIC_AUTHORIZATION_FAILED = 29
 TIMED_OUT = {"code": REQUEST_TIMED_OUT, "after_append": True}
 
 
@@ -213,7 +218,7 @@ def test_a_batch_that_is_refused_as_a_whole_without_idempotence(rig, broker):
 
 # ---------------------------------------------------------------- errors that a broker sends after the append
 
-MAY_BE_APPENDED = (REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER, 3, 56, 74)
+MAY_BE_APPENDED = (REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, 3, 56, 74)
 
 
 @pytest.fixture
@@ -248,7 +253,7 @@ def test_batch_that_may_be_appended_is_not_split(patient, broker, code):
 
 def test_an_error_with_acks_one_comes_before_the_append(rig, broker):
     rig.attach(acks=1, enable_idempotence=False)
-    broker.faults.extend([Fault(code=NOT_LEADER), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
+    broker.faults.extend([Fault(code=NOT_LEADER_OR_FOLLOWER), Fault(code=TOPIC_AUTHORIZATION_FAILED)])
     rig.send(0, 0)
     rig.finish()
     assert rig.errors(0) == [TOPIC_AUTHORIZATION_FAILED]

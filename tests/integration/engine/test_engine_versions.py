@@ -2,7 +2,7 @@
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from kfake.codes import METADATA, PRODUCE, UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID
+from kfake.codes import METADATA, PRODUCE
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.consumer import read_topic
 from support.engine_rig import EngineRig
@@ -11,9 +11,8 @@ from support.front_end import run_until, topic_number
 from support.process import wait_until
 
 from cyproducer import errors
+from cyproducer.codes import INCONSISTENT_TOPIC_ID, REBOOTSTRAP_REQUIRED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
 from cyproducer.protocol.schema import SUPPORTED
-
-INCONSISTENT_TOPIC_ID, REBOOTSTRAP_REQUIRED = 103, 129
 
 
 def round_trip(broker: ScriptedBroker) -> None:
@@ -97,7 +96,7 @@ def test_a_batch_that_a_deleted_topic_refused_is_in_no_log():
         rig.begin(delivery_timeout_ms=1000)
         broker.delete()
         rig.deliver(0, 0)
-        assert rig.errors(0) == [0, UNKNOWN_TOPIC]
+        assert rig.errors(0) == [0, UNKNOWN_TOPIC_OR_PARTITION]
 
 
 @pytest.mark.parametrize("strategy", ["rebootstrap", "none"])
@@ -149,7 +148,7 @@ def test_a_later_batch_in_the_log_of_a_new_topic_proves_nothing_about_an_earlier
     with ScriptedBroker(partitions=1, nodes=1) as broker, Rig(broker, request_timeout_ms=300) as rig:
         broker.has_ids = False
         rig.begin()
-        broker.faults.append(Fault(code=UNKNOWN_TOPIC, delay=0.6))  # the answers come after the timeout
+        broker.faults.append(Fault(code=UNKNOWN_TOPIC_OR_PARTITION, delay=0.6))  # the answers come after the timeout
         for requests in (2, 3):
             rig.send(0, 0)
             run_until(rig.engine, lambda requests=requests: broker.produce_requests == requests)

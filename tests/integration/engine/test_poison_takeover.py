@@ -3,12 +3,12 @@
 import random
 
 import pytest
-from kfake.codes import NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import INVALID_RECORD, POISON
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.codes import NOT_ENOUGH_REPLICAS, REQUEST_TIMED_OUT
 
 FAULTS = [
     Fault(close="before"),

@@ -12,7 +12,6 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER, OUT_OF_ORDER, REQUEST_TIMED_OUT
 from kfake.scripted_broker import Fault
 from probe.native import RecordBatchBuilder
 from support import layout
@@ -26,6 +25,12 @@ from support.process import wait_until
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.codes import (
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER_OR_FOLLOWER,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    REQUEST_TIMED_OUT,
+)
 from cyproducer.shm.liveness import read_liveness
 
 DETACHED = 2  # CYP_CONTROL_DETACHED
@@ -50,14 +55,18 @@ def attach(rig: TakeoverRig, count: int, **settings) -> list[int]:
 # ---------------------------------------------------------------- chosen moments
 
 MOMENTS = {
-    "not written": [Fault(code=NOT_LEADER)] * 200,
+    "not written": [Fault(code=NOT_LEADER_OR_FOLLOWER)] * 200,
     "appended, not answered": [Fault(hang="appended")] * 2,
     "lost, not answered": [Fault(hang="lost")] * 2,
     "half an answer": [Fault(partial=9)] * 2,
     "some answered, some not": [Fault(), Fault(hang="appended"), Fault(), Fault(hang="lost")],
     "refused for a while": [Fault(code=NOT_ENOUGH_REPLICAS, partitions=(0,))] * 4,
     "appended, with an error": [Fault(code=REQUEST_TIMED_OUT, after_append=True)] * 4,
-    "out of order": [Fault(hang="appended"), Fault(code=OUT_OF_ORDER), Fault(code=OUT_OF_ORDER)],
+    "out of order": [
+        Fault(hang="appended"),
+        Fault(code=OUT_OF_ORDER_SEQUENCE_NUMBER),
+        Fault(code=OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ],
 }
 
 
@@ -80,7 +89,7 @@ def test_killed_with_batches_in_flight(rig, broker, faults, merging):
         rig.engine.take_over()
     rig.finish()
     # a broker that answers "out of order" for batches that it has in order may leave outcomes unknown
-    allowed = {0, errors.OUTCOME_UNKNOWN} if Fault(code=OUT_OF_ORDER) in faults else {0}
+    allowed = {0, errors.OUTCOME_UNKNOWN} if Fault(code=OUT_OF_ORDER_SEQUENCE_NUMBER) in faults else {0}
     assert {error for index in indexes for error in rig.errors(index)} <= allowed
     assert broker.producer_ids == 1, "the successor has another identity"
 
@@ -272,7 +281,7 @@ def test_a_delivery_timeout_goes_on_over_takeovers(rig, broker):
     """Each engine lives for less than the timeout; the batch still expires."""
     index = rig.attach(delivery_timeout_ms=1000)
     broker.without_leader = 100_000
-    broker.faults.extend([Fault(code=NOT_LEADER)] * 1000)
+    broker.faults.extend([Fault(code=NOT_LEADER_OR_FOLLOWER)] * 1000)
     rig.send(index, 0)
     for _ in range(40):
         until = time.monotonic() + 0.2

@@ -5,7 +5,6 @@ import signal
 import time
 
 import pytest
-from kfake.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import Trigger, points
@@ -14,6 +13,7 @@ from support.fault_rig import INVALID_RECORD, POISON, _is_poison
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.codes import NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER
 
 LARGEST = 1500
 KILLED = ("split.", "parts.", "extent.", "complete.", "epoch.", "write.unsure", "build.sequenced")
@@ -42,7 +42,7 @@ class Traffic:
     def burst(self) -> None:
         with self.broker.lock:
             if not self.broker.faults and self.chance.random() < 0.1:
-                self.broker.faults.append(Fault(code=self.chance.choice([NOT_ENOUGH_REPLICAS, NOT_LEADER])))
+                self.broker.faults.append(Fault(code=self.chance.choice([NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER])))
         self.rig.send(0, 0, records=10, size=350, poison=self.chance.random() < 0.3)
         for index in (1, 2):
             self.rig.send(index, 0, records=self.chance.randint(1, 5), seal=False, poison=self.chance.random() < 0.5)

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 
 import pytest
-from kfake.codes import NOT_ENOUGH_REPLICAS, OUT_OF_ORDER
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import AFTER_LOST_ANSWERS, IN_SEQUENCES, Trigger, points
@@ -20,6 +19,7 @@ from support.front_end import PlainFrontEnd, run_until
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.codes import NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER
 from cyproducer.shm.liveness import read_liveness
 
 #: Points that this traffic does not reach. tests/crash reaches them, except those of test_takeover_sequences.
@@ -78,7 +78,7 @@ class Traffic:
             Fault(code=NOT_ENOUGH_REPLICAS),
             Fault(hang="appended"),
             Fault(close="after"),
-            Fault(code=OUT_OF_ORDER, partitions=(1,)),
+            Fault(code=OUT_OF_ORDER_SEQUENCE_NUMBER, partitions=(1,)),
             Fault(hang="lost", delay=0.1),
             Fault(),
         ]

@@ -7,7 +7,6 @@ import signal
 from collections import deque
 
 import pytest
-from kfake.codes import OUT_OF_ORDER, REQUEST_TIMED_OUT
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import IN_SEQUENCES
@@ -16,6 +15,7 @@ from support.front_end import run_until
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.codes import OUT_OF_ORDER_SEQUENCE_NUMBER, REQUEST_TIMED_OUT
 
 BROKER = {"partitions": 1, "nodes": 1}
 
@@ -54,7 +54,7 @@ def prove_a_predecessor(rig: TakeoverRig, broker: ScriptedBroker) -> set[int]:
 
 def exclude_a_predecessor(rig: TakeoverRig, broker: ScriptedBroker) -> set[int]:
     lose(rig, broker, (2, False), (2, False), (2, False))
-    broker.results[b"0/1/0"] = deque([(OUT_OF_ORDER, False)])
+    broker.results[b"0/1/0"] = deque([(OUT_OF_ORDER_SEQUENCE_NUMBER, False)])
     broker.drop_connections()
     return {0}
 

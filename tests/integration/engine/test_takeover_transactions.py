@@ -10,7 +10,6 @@ import signal
 import time
 
 import pytest
-from kfake.codes import NOT_LEADER
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import Trigger, points
@@ -18,6 +17,7 @@ from support.engine_host import EngineEndedError, Nursery
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
+from cyproducer.codes import NOT_LEADER_OR_FOLLOWER
 from cyproducer.transaction_states import TransactionState
 
 POINTS = [*sorted(name for name in points() if name.startswith("transaction.")), "attach.transactional-filled"]
@@ -133,7 +133,7 @@ def committed_round(world: World) -> None:
 
 def aborted_round(world: World) -> None:
     with world.broker.lock:
-        world.broker.faults.extend([Fault(code=NOT_LEADER), Fault(delay=0.05), Fault(hang="appended")])
+        world.broker.faults.extend([Fault(code=NOT_LEADER_OR_FOLLOWER), Fault(delay=0.05), Fault(hang="appended")])
     world.send()
     world.abort()
     with world.broker.lock:
@@ -195,7 +195,9 @@ def test_killed_at_random_moments(world: World) -> None:
     chance = random.Random(7)
     for at in range(20):
         with world.broker.lock:
-            world.broker.faults.extend(chance.sample([Fault(hang="appended"), Fault(code=NOT_LEADER), Fault()], 2))
+            world.broker.faults.extend(
+                chance.sample([Fault(hang="appended"), Fault(code=NOT_LEADER_OR_FOLLOWER), Fault()], 2)
+            )
         world.send()
         time.sleep(chance.random() / 50)
         world.rig.engine.kill()

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kfake.codes import NOT_ENOUGH_REPLICAS
 from kfake.scripted_broker import Fault, ScriptedBroker
 from support.fault_rig import Rig
 from support.front_end import run_until
@@ -19,6 +18,7 @@ from support.supervised import Foreground
 from support.whole_engine import Engine
 
 from cyproducer import KafkaProducer
+from cyproducer.codes import NOT_ENOUGH_REPLICAS
 from cyproducer.config.kinds import Wrong
 from cyproducer.config.settings import FRONT_END, SENDER, SETTINGS, Setting, Settings
 from cyproducer.errors import (

@@ -11,11 +11,11 @@ from support.engine_rig import EngineRig
 from support.front_end import PlainFrontEnd, run_until, topic_number
 
 from cyproducer import errors
+from cyproducer.codes import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE
 
 RECORDS = 3  # of a batch
 NOW = int(time.time() * 1000)
 DAY = 86_400_000
-MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD = 10, 32, 87
 KEEP = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
 
 

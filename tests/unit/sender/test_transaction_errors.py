@@ -3,11 +3,11 @@
 import pytest
 from transaction_rig import GROUP, RETRY_BACKOFF_MS, Producer, Rig
 
+from cyproducer.codes import COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR
 from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 from cyproducer.transaction_states import TransactionState
 
-COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
 INVALID_EPOCH, INVALID_TXN_STATE, INVALID_MAPPING, CONCURRENT, ID_DENIED, FENCED = 47, 48, 49, 51, 53, 90
 STATES = {"fatal": TransactionState.FATAL_ERROR, "init": TransactionState.UNINITIALIZED}
 

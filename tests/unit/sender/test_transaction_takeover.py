@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kfake.codes import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID, PRODUCER_FENCED
+from kfake.codes import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
 from transaction_rig import GROUP, NODES, Producer, Rig, SenderEndedError
 
+from cyproducer.codes import PRODUCER_FENCED
 from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.sender.cluster.transaction_failures import TRANSACTION_ABORTED
 from cyproducer.transaction_states import TransactionState
