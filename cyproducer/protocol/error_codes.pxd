@@ -1,4 +1,4 @@
-"""Declares Kafka's error codes for native code. A style test compares them with cyproducer/error_table.py."""
+"""Declares Kafka's error codes for native code. tools/generate.py writes them from error_table.py."""
 
 
 cdef enum ErrorCode:

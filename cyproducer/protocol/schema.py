@@ -108,6 +108,10 @@ class Message:
                 levels[depth].append(field)
         return levels[0]
 
+    def field(self, name: str) -> Field:
+        """Return a field of the body by its name."""
+        return next(field for field in self.fields if field.name == name)
+
 
 def _versions(text: str) -> tuple[int, int]:
     """Return the first and last version of "3-13", "3+" or "3"; (NEVER, NEVER) of "none"."""
@@ -191,4 +195,9 @@ def schema(message: Message, version: int) -> Struct:
 
 def field_type(message: Message, name: str, version: int) -> Type:
     """Return the type of a field of a message's body."""
-    return _type_of(next(field for field in message.fields if field.name == name), version, version >= message.flexible)
+    return _type_of(message.field(name), version, version >= message.flexible)
+
+
+def first_version(api: ApiKey, name: str) -> int:
+    """Return the first version of an API whose request has the field."""
+    return REQUESTS[api].field(name).first

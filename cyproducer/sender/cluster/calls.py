@@ -12,6 +12,7 @@ from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.apis import NEVER
 from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.kafka_messages import ApiKey
+from cyproducer.protocol.schema import first_version
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
 from cyproducer.sender.cluster.connection import Connection, InvalidRequestError, NoAnswerError
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 GROUP, TRANSACTION = 0, 1  # the key types of FindCoordinator
-BATCHED_KEYS_FROM = 4  # FindCoordinator
+BATCHED_KEYS_FROM = first_version(ApiKey.FIND_COORDINATOR, "coordinator_keys")
 PAUSE_MS = 20  # between attempts, if the broker asks for another one
 
 Answer = dict[str, Any]

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeGuard
 
-from cyproducer.codes import CONCURRENT_TRANSACTIONS, TRANSACTIONAL_ID_NOT_FOUND
+from cyproducer.codes import CLUSTER_AUTHORIZATION_FAILED, CONCURRENT_TRANSACTIONS, TRANSACTIONAL_ID_NOT_FOUND
 from cyproducer.error_table import describe, error_of
 from cyproducer.protocol.kafka_messages import ApiKey
+from cyproducer.protocol.schema import first_version
 from cyproducer.sender.cluster.calls import (
     GROUP,
     PAUSE_MS,
@@ -36,13 +37,13 @@ Place = tuple[str, int]
 Query = Callable[[Calls], Coroutine[Any, Any, Answer]]
 """Answers a question by calls to brokers."""
 
-STABLE_FROM = 7  # OffsetFetch
-GROUPS_FROM = 8  # OffsetFetch
+STABLE_FROM = first_version(ApiKey.OFFSET_FETCH, "require_stable")
+GROUPS_FROM = first_version(ApiKey.OFFSET_FETCH, "groups")
 NO_SEQUENCE = -1
 OF_BROKER = 4  # the resource type of DescribeConfigs
 MAX_TIMEOUT = "transaction.max.timeout.ms"
-_NOT_TOLD = {31: "no right to DESCRIBE_CONFIGS of the cluster (CLUSTER_AUTHORIZATION_FAILED)"}
-DURATION_FROM = 1  # ListTransactions
+_NOT_TOLD = {CLUSTER_AUTHORIZATION_FAILED: "no right to DESCRIBE_CONFIGS of the cluster (CLUSTER_AUTHORIZATION_FAILED)"}
+DURATION_FROM = first_version(ApiKey.LIST_TRANSACTIONS, "duration_filter")
 QUERY_MS = 30_000
 QUERIES_MAX = 64
 OPEN = ["Ongoing", "PrepareCommit", "PrepareAbort"]

@@ -29,6 +29,7 @@ from cyproducer.host.messages import TransactionCommand
 from cyproducer.protocol.apis import NEVER
 from cyproducer.protocol.codec import ApiVersionsExchange, software
 from cyproducer.protocol.kafka_messages import ApiKey
+from cyproducer.protocol.schema import first_version
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.broker import SAME_ERROR_LOGGED_EVERY_S
 from cyproducer.sender.cluster.calls import (
@@ -74,8 +75,9 @@ ENDING = (COMMITTING_TRANSACTION, ABORTING_TRANSACTION)
 ACTIVE = (IN_TRANSACTION, *ENDING)
 
 ADDITIONS = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT)
-EXPECTED_EPOCH_FROM = 3  # InitProducerId raises the epoch of the producer that it names
-MEMBERS_FROM = 3  # TxnOffsetCommit
+#: From this version on, InitProducerId raises the epoch of the producer that it names.
+EXPECTED_EPOCH_FROM = first_version(ApiKey.INIT_PRODUCER_ID, "producer_id")
+MEMBERS_FROM = first_version(ApiKey.TXN_OFFSET_COMMIT, "generation_id")
 V1_LAST = 4  # versions of EndTxn and TxnOffsetCommit that do not imply KIP-890
 
 WAITING_MAX = 8  # connections that wait for the answer to one command
