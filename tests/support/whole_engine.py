@@ -35,6 +35,10 @@ class Engine(ProductEngine):
         self._metadata.drop(attach_id)
         self._front_ends.detach(attach_id)
 
+    def release(self, attach_id: int) -> None:
+        """Release a front-end whose process lives, because this sender is ending: see FrontEnds.release."""
+        self._front_ends.release(attach_id)
+
     def take_violators(self) -> list[int]:
         """Return attach ids of front-ends that broke the protocol since the last call; they are already detached."""
         return [attach_id for attach_id, _ in self._violations.take()]
