@@ -9,9 +9,9 @@ from cyproducer.types import ArrayMetadata, ProducerRecord, TopicPartition
 from cyproducer.version import VERSION
 
 if TYPE_CHECKING:
+    from cyproducer.producer.channel.poll import as_completed, wait
     from cyproducer.producer.core.native import RecordMetadata
     from cyproducer.producer.producer import KafkaProducer
-    from cyproducer.producer.waiting.poll import as_completed, wait
 
 __all__ = [
     "ArrayMetadata",
@@ -30,8 +30,8 @@ __version__ = VERSION
 _LATER = {
     "KafkaProducer": "producer.producer",
     "RecordMetadata": "producer.core.native",
-    "as_completed": "producer.waiting.poll",
-    "wait": "producer.waiting.poll",
+    "as_completed": "producer.channel.poll",
+    "wait": "producer.channel.poll",
 }
 
 

@@ -191,7 +191,7 @@ cdef class KafkaProducer:
         return self._send_async(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
     def _send_async(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
-        from cyproducer.producer.waiting import aio  # loads asyncio: 50 ms that other programs save
+        from cyproducer.producer.channel import aio  # loads asyncio: 50 ms that other programs save
 
         # Serialized at once: the coroutine may start when the program has already changed the value.
         try:
@@ -282,7 +282,7 @@ cdef class KafkaProducer:
             place.leave()
 
     def _attempt_prepared(self, Prepared record, Place place):
-        """Attempt to append a record, for waiting/aio.py. Return (future, HAVE_ROOM) or (None, what is missing)."""
+        """Attempt to append a record, for channel/aio.py. Return (future, HAVE_ROOM) or (None, what is missing)."""
         cdef Room missing = HAVE_ROOM
         return self.appender.attempt(self.current(), record, place, &missing), missing
 

@@ -26,8 +26,8 @@ PRODUCER = (Entry("KafkaProducer", "cyproducer.producer.producer"),)
 FUTURES = (
     Entry("Future", "cyproducer.producer.core.native"),
     Entry("BulkFuture", "cyproducer.producer.producer"),
-    Entry("wait", "cyproducer.producer.waiting.poll"),
-    Entry("as_completed", "cyproducer.producer.waiting.poll"),
+    Entry("wait", "cyproducer.producer.channel.poll"),
+    Entry("as_completed", "cyproducer.producer.channel.poll"),
 )
 VALUES = (
     Entry("RecordMetadata", "cyproducer.producer.core.native"),

@@ -26,7 +26,7 @@ from cyproducer.host import rendezvous
 from cyproducer.host.control_messages import peer_credentials
 from cyproducer.host.rendezvous import Rendezvous
 from cyproducer.observe.status import stop
-from cyproducer.producer.attach import connect
+from cyproducer.producer.channel import connect
 from cyproducer.sender.process import main as sender_main
 from cyproducer.shm.native import LAYOUT_VERSION
 

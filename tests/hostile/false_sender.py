@@ -20,12 +20,12 @@ from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaError
 from cyproducer.host import control_messages
 from cyproducer.observe import requests, status
-from cyproducer.producer.attach import attempt
-from cyproducer.producer.attach.attachment import Attachment
-from cyproducer.producer.attach.limited_sender import LimitedSenderError
-from cyproducer.producer.attach.vouching import vouch
+from cyproducer.producer.channel import attempt
+from cyproducer.producer.channel.attachment import Attachment
+from cyproducer.producer.channel.client_instance import ask_client_instance_id
+from cyproducer.producer.channel.limited_sender import LimitedSenderError
+from cyproducer.producer.channel.vouching import vouch
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
-from cyproducer.producer.waiting.client_instance import ask_client_instance_id
 from cyproducer.sender.handover import upgrade
 from hostile.live_control import Errors, descriptors
 from hostile.messages import Step, open_all

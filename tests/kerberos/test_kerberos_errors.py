@@ -10,7 +10,7 @@ from support.process import wait_until
 from support.supervised import the_sender
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.attach import spawn
+from cyproducer.producer.channel import spawn
 
 Make = Callable[..., KafkaProducer]
 

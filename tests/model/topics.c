@@ -1,7 +1,7 @@
 /* Models the snapshot: a sender enters a topic, stores its metadata twice, and wakes a front-end that waits for it.
  *
  * The operations repeat the call sequences of shm/snapshot.pyx, sender/cluster/engine.py and
- * sender/engine/front_ends.pyx (sender), and of topics.pyx and waiting/ in producer/ (front-end). Every
+ * sender/engine/front_ends.pyx (sender), and of topics.pyx and channel/ in producer/ (front-end). Every
  * access of shared memory is one of shm/snapshot.h and rings.h, compiled from those headers. The front-end wants the
  * topic; the sender may be killed at any access, and its successor knows only what is in shared memory. */
 #define CYP_ATOMICS "yields.h"

@@ -10,8 +10,8 @@ from support import layout
 from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
-from cyproducer.producer.attach import attempt, connect
-from cyproducer.producer.attach.attachment import Attachment, ControlSocket
+from cyproducer.producer.channel import attempt, connect
+from cyproducer.producer.channel.attachment import Attachment, ControlSocket
 from cyproducer.shm.native import file_of, map_outcomes
 from simulation.sender import Sender, SenderKilledError
 from simulation.transactions import Transactions

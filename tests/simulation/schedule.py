@@ -14,7 +14,7 @@ from typing import Any
 from kfake.codes import DESCRIBE_PRODUCERS, METADATA, PRODUCE
 
 from cyproducer.config.settings import Settings
-from cyproducer.producer.attach import connect
+from cyproducer.producer.channel import connect
 from cyproducer.sender.cluster import connection as connection_module
 from simulation import aims, virtual
 from simulation.broker import HOST, POISON, SimulatedCluster

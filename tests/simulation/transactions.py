@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyproducer import errors
 from cyproducer.host.messages import parse_command
-from cyproducer.producer.attach import connect
+from cyproducer.producer.channel import connect
 from cyproducer.producer.transactions.transaction_manager import Command
 from cyproducer.transaction_states import TransactionState
 from simulation.events import MS, Events

@@ -42,7 +42,6 @@ PACKAGES = {
         (*MEMORY, *LEAVES, "producer.results"), ("unit/producer", "simulation", "usage/test_usage_sender_lost.py")
     ),
     "producer.results": Package(("producer.core",), ("unit/producer",)),
-    "producer.session": Package((*LEAVES, "producer.core"), ("unit/producer",)),
     "producer.extensions": Package(
         (*LEAVES, "shm", "producer.core"), ("unit/producer", "integration/producer/test_extensions_kafka.py")
     ),
@@ -50,15 +49,15 @@ PACKAGES = {
         (*MEMORY, *LEAVES, "security", "producer.core"),
         ("unit/producer/test_token_supplier.py", "integration/security/test_token_provider.py"),
     ),
-    "producer.attach": Package(
-        (*MEMORY, *LEAVES, "producer.tokens"), ("unit/producer", "integration/sender/test_sender_process.py")
-    ),
-    "producer.waiting": Package(
-        (*MEMORY, *LEAVES, "producer.core", "producer.session", "producer.attach"),
-        ("unit/producer", "usage/test_usage_asyncio.py", "usage/test_usage_interrupts.py"),
+    "producer.channel": Package(
+        (*MEMORY, *LEAVES, "producer.core", "producer.tokens"),
+        (
+            *("unit/producer", "integration/sender/test_sender_process.py"),
+            *("usage/test_usage_asyncio.py", "usage/test_usage_interrupts.py"),
+        ),
     ),
     "producer.transactions": Package(
-        (*MEMORY, *LEAVES, "producer.core", "producer.session", "producer.waiting"),
+        (*MEMORY, *LEAVES, "producer.core", "producer.channel"),
         ("unit/producer", "integration/transactions", "transactional", "cancelled"),
     ),
     "producer": Package(
@@ -66,10 +65,8 @@ PACKAGES = {
             *MEMORY,
             *LEAVES,
             "producer.core",
-            "producer.session",
             "producer.extensions",
-            "producer.attach",
-            "producer.waiting",
+            "producer.channel",
             "producer.transactions",
         ),
         ("unit/producer", "arrays", "integration/producer", "usage"),
@@ -150,7 +147,7 @@ PACKAGES = {
     "version": Package((), ("unit/tools",)),
     # The package itself gathers the public names; it is no implementation.
     "api": Package(
-        (*LEAVES, "producer.core", "producer.waiting", "producer", "unsupported"),
+        (*LEAVES, "producer.core", "producer.channel", "producer", "unsupported"),
         ("unit/test_stubs.py", "usage/test_usage_import.py"),
     ),
     "__main__": Package(("cli",), ("integration/cli",)),

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Iterable
 
 from cyproducer import errors
+from cyproducer.producer.channel import aio
+from cyproducer.producer.channel.loop_timers import pause, resolve, wait_for_result
 from cyproducer.producer.core.native import Batch, Session, Waiter
 from cyproducer.producer.transactions.transaction_manager import PendingCall
-from cyproducer.producer.waiting import aio
-from cyproducer.producer.waiting.loop_timers import pause, resolve, wait_for_result
 from cyproducer.shm import system_clock
 
 __all__ = ["LoopCall"]

@@ -234,7 +234,7 @@ async def send_counted(producer, send, *args):
 
     The transaction fails if this raises an error: it may be in a task whose result nobody looks at.
     """
-    from cyproducer.producer.waiting.aio import running_loop  # loads asyncio
+    from cyproducer.producer.channel.aio import running_loop  # loads asyncio
 
     try:
         running = producer._enter_send("send_async", running_loop())

@@ -23,6 +23,7 @@ from cyproducer.host import control_messages
 from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
+from cyproducer.producer.channel.flush import submit
 from cyproducer.producer.core.native import (
     Batch,
     RunningSend,
@@ -32,7 +33,6 @@ from cyproducer.producer.core.native import (
     wait_batches,
 )
 from cyproducer.producer.transactions.offsets import group_of, offsets_of
-from cyproducer.producer.waiting.flush import submit
 from cyproducer.shm import system_clock
 from cyproducer.transaction_states import TransactionState
 
@@ -225,7 +225,7 @@ class Channel:
 
     async def attach(self, deadline: float) -> None:
         """Attach, without blocking the event loop. Raise SenderUnavailableError."""
-        from cyproducer.producer.waiting import aio  # loads asyncio: 50 ms that other programs save
+        from cyproducer.producer.channel import aio  # loads asyncio: 50 ms that other programs save
 
         await aio._attach(self._producer, deadline)
 

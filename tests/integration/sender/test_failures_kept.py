@@ -17,7 +17,7 @@ from support.process import kill_senders, sender_processes, wait_until
 from cyproducer import __version__, errors
 from cyproducer.config.settings import Settings
 from cyproducer.observe.status import ended_with_failures, status
-from cyproducer.producer.attach import connect
+from cyproducer.producer.channel import connect
 
 
 def shown(*arguments: str, **environment: str) -> str:

@@ -24,8 +24,8 @@ from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.observe.status import stop
-from cyproducer.producer.attach import connect, sender_address
-from cyproducer.producer.attach.attachment import Attachment
+from cyproducer.producer.channel import connect, sender_address
+from cyproducer.producer.channel.attachment import Attachment
 
 # ---------------------------------------------------------------- ending
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from support.process import sender_processes, start_script, wait_until
 
-from cyproducer.producer.attach.attachment import Attachment
+from cyproducer.producer.channel.attachment import Attachment
 
 STOPPED = """
     import os, signal, time
     from cyproducer.config.settings import Settings
-    from cyproducer.producer.attach import connect, starter
+    from cyproducer.producer.channel import connect, starter
     find = starter.interpreters
     def stopped():
         print("stopping", flush=True)

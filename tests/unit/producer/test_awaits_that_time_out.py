@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from cyproducer.producer.waiting import aio
+from cyproducer.producer.channel import aio
 
 
 async def _await(future):

@@ -13,7 +13,7 @@ from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.waiting import loop_timers
+from cyproducer.producer.channel import loop_timers
 
 MIB = 1 << 20
 pytestmark = pytest.mark.timeout(60)

@@ -14,7 +14,7 @@ from support.interrupts import HandlerError, at_each_entry
 from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.waiting import aio
+from cyproducer.producer.channel import aio
 
 
 def descriptors():

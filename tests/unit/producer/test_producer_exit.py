@@ -59,7 +59,7 @@ def test_a_sender_that_was_found_later_counts_at_exit(sender):
     code = (
         "import cyproducer, sys, time\n"
         "from cyproducer.config.settings import Settings\n"
-        "from cyproducer.producer.waiting import reattach\n"
+        "from cyproducer.producer.channel import reattach\n"
         "p = cyproducer.KafkaProducer(sender=sys.argv[1], exit_flush_timeout_ms=50)\n"
         "ended = p._session\n"
         "reattach.attach_later(ended, Settings.parse(sender=sys.argv[1]), 10)\n"

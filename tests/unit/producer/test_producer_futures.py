@@ -18,10 +18,10 @@ from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
+from cyproducer.producer.channel import poll
 from cyproducer.producer.core import callbacks, native
 from cyproducer.producer.core.callbacks import Delivery
 from cyproducer.producer.core.native import Waiter
-from cyproducer.producer.waiting import poll
 
 HERE = Path(__file__).parent
 

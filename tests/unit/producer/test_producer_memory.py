@@ -10,7 +10,7 @@ from standin_sender import RELEASE, RESULT, attach, page_align
 from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.waiting import flush, retry
+from cyproducer.producer.channel import flush, retry
 
 MIB = 1 << 20
 

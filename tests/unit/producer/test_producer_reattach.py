@@ -13,9 +13,8 @@ from support.process import run_script, start_script, wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.attach import attempt
-from cyproducer.producer.attach.attachment import Attachment
-from cyproducer.producer.waiting import reattach
+from cyproducer.producer.channel import attempt, reattach
+from cyproducer.producer.channel.attachment import Attachment
 
 MIB = 1 << 20
 FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 2000}

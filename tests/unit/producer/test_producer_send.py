@@ -14,8 +14,8 @@ from standin_sender import StandIn, attach
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
+from cyproducer.producer.channel import retry
 from cyproducer.producer.core.native import partition_for_key
-from cyproducer.producer.waiting import retry
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.process import wait_until
 
-from cyproducer.producer.attach import spawn
-from cyproducer.producer.attach.spawn import SpawnLock
+from cyproducer.producer.channel import spawn
+from cyproducer.producer.channel.spawn import SpawnLock
 
 
 @pytest.fixture

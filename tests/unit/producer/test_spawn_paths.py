@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import cyproducer
-from cyproducer.producer.attach import spawn
+from cyproducer.producer.channel import spawn
 
 LIBRARIES = {name for name, _ in spawn._LIBRARIES}
 PLAINTEXT = {"security_protocol": "PLAINTEXT", "sasl_mechanism": "GSSAPI"}

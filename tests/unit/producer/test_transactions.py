@@ -482,7 +482,7 @@ def test_a_child_that_ends_without_close_does_no_harm(sender, begun):
     if pid == 0:
         import gc
 
-        from cyproducer.producer.waiting import exit_flush
+        from cyproducer.producer.channel import exit_flush
 
         exit_flush._flush_at_exit()
         gc.collect()

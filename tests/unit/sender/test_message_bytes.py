@@ -24,8 +24,8 @@ from cyproducer.config.settings import Settings
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import control_messages, limits
 from cyproducer.observe.ledger import Ledger
-from cyproducer.producer.attach import attempt
-from cyproducer.producer.attach.sender_address import Address
+from cyproducer.producer.channel import attempt
+from cyproducer.producer.channel.sender_address import Address
 from cyproducer.sender.handover import upgrade
 from cyproducer.sender.handover.handover import Handover, Held, Line, received
 from cyproducer.sender.process.supervisor import Child, Supervisor

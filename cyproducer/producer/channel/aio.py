@@ -8,11 +8,11 @@ from typing import Any
 
 from cyproducer import errors
 from cyproducer.host.interrupts import pass_on
+from cyproducer.producer.channel import backpressure
+from cyproducer.producer.channel.kafka_metrics import count_refused
+from cyproducer.producer.channel.loop_timers import pause, resolve, wait_for_result
+from cyproducer.producer.channel.retry import Producer, Retry
 from cyproducer.producer.core.native import Batch, Future, Place, Session, WaitQueue, leave_all
-from cyproducer.producer.session.kafka_metrics import count_refused
-from cyproducer.producer.waiting import backpressure
-from cyproducer.producer.waiting.loop_timers import pause, resolve, wait_for_result
-from cyproducer.producer.waiting.retry import Producer, Retry
 from cyproducer.shm import system_clock
 from cyproducer.shm.native import Duplicate, in_child
 

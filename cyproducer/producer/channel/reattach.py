@@ -15,8 +15,8 @@ from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.thread_start import ThreadStart
-from cyproducer.producer.attach import connect
-from cyproducer.producer.attach.sender_address import Address
+from cyproducer.producer.channel import connect
+from cyproducer.producer.channel.sender_address import Address
 from cyproducer.producer.core.callbacks import Delivery
 from cyproducer.producer.core.native import Batch, Session, Waiter, wait_batch, wait_until
 from cyproducer.shm import system_clock
@@ -49,7 +49,7 @@ class SessionHooks:
     @staticmethod
     async def wait_batch_async(batch: Batch) -> None:
         """Wait in the running event loop until the batch has its outcome."""
-        from cyproducer.producer.waiting import aio  # asyncio costs 50 ms, which other programs do not pay
+        from cyproducer.producer.channel import aio  # asyncio costs 50 ms, which other programs do not pay
 
         await aio.wait_batch(batch)
 

@@ -7,8 +7,8 @@ from cyproducer.config.settings import Settings
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.rendezvous import Rendezvous
-from cyproducer.producer.attach.limited_sender import LimitedSenderError
-from cyproducer.producer.attach.spawn import Spawned, SpawnLock, interpreters, spawn_sender
+from cyproducer.producer.channel.limited_sender import LimitedSenderError
+from cyproducer.producer.channel.spawn import Spawned, SpawnLock, interpreters, spawn_sender
 from cyproducer.shm import system_clock
 
 __all__ = ["Starter"]

@@ -6,7 +6,7 @@ from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.host import control_messages
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
-from cyproducer.producer.attach.failures import TryAgainError, UncheckedTokenError
+from cyproducer.producer.channel.failures import TryAgainError, UncheckedTokenError
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
 from cyproducer.shm import system_clock
 

@@ -7,10 +7,10 @@ import sys
 import weakref
 from typing import Any
 
-from cyproducer.producer.waiting import reattach
-from cyproducer.producer.waiting.flush import finish
-from cyproducer.producer.waiting.retry import Producer
-from cyproducer.producer.waiting.slow_callback import describe
+from cyproducer.producer.channel import reattach
+from cyproducer.producer.channel.flush import finish
+from cyproducer.producer.channel.retry import Producer
+from cyproducer.producer.channel.slow_callback import describe
 from cyproducer.shm import system_clock
 
 __all__ = ["register"]

@@ -15,12 +15,12 @@ from cyproducer.host.listener_check import ForeignListenerError
 from cyproducer.host.orphans import reap_orphans
 from cyproducer.host.poll import wait_readable
 from cyproducer.host.rendezvous import RendezvousError
-from cyproducer.producer.attach.attachment import Attachment
-from cyproducer.producer.attach.attempt import LIMITS, AttachProgress, attach
-from cyproducer.producer.attach.failures import NoAnswerError, TryAgainError
-from cyproducer.producer.attach.limited_sender import LimitedSenderError
-from cyproducer.producer.attach.sender_address import Address
-from cyproducer.producer.attach.starter import Starter
+from cyproducer.producer.channel.attachment import Attachment
+from cyproducer.producer.channel.attempt import LIMITS, AttachProgress, attach
+from cyproducer.producer.channel.failures import NoAnswerError, TryAgainError
+from cyproducer.producer.channel.limited_sender import LimitedSenderError
+from cyproducer.producer.channel.sender_address import Address
+from cyproducer.producer.channel.starter import Starter
 from cyproducer.shm import system_clock
 
 __all__ = ["SlowSenderError", "connect"]

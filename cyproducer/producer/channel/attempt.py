@@ -16,10 +16,10 @@ from cyproducer.host import control_messages
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.listener_check import check_listener
 from cyproducer.host.poll import wait_readable
-from cyproducer.producer.attach.attachment import Attachment, close_attachment
-from cyproducer.producer.attach.failures import NoAnswerError, TryAgainError
-from cyproducer.producer.attach.limited_sender import LimitedSenderError
-from cyproducer.producer.attach.sender_address import Address
+from cyproducer.producer.channel.attachment import Attachment, close_attachment
+from cyproducer.producer.channel.failures import NoAnswerError, TryAgainError
+from cyproducer.producer.channel.limited_sender import LimitedSenderError
+from cyproducer.producer.channel.sender_address import Address
 from cyproducer.shm import system_clock
 from cyproducer.shm.native import (
     DEBUG,
@@ -88,7 +88,7 @@ def _attach(settings: Settings, address: Address, path: str, deadline: float, pr
         if DEBUG:
             crashpoint("attach.connected")
         if address.tokens is not None:
-            from cyproducer.producer.attach.vouching import vouch  # most producers have no provider of tokens
+            from cyproducer.producer.channel.vouching import vouch  # most producers have no provider of tokens
 
             vouch(attachment.socket, address.tokens, path, named, deadline)
         challenge = ""

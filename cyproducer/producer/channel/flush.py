@@ -4,8 +4,8 @@ import logging
 from typing import Protocol
 
 from cyproducer import errors
+from cyproducer.producer.channel.slow_callback import describe
 from cyproducer.producer.core.native import Batch, Session, await_callbacks, deadline_after, wait_batches
-from cyproducer.producer.waiting.slow_callback import describe
 from cyproducer.shm import system_clock
 
 __all__ = ["detach", "finish", "flush", "submit"]

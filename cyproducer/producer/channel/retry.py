@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol
 
 from cyproducer.config.settings import Settings
+from cyproducer.producer.channel import backpressure
 from cyproducer.producer.core.native import (
     Future,
     Place,
@@ -19,7 +20,6 @@ from cyproducer.producer.core.native import (
     run_blocking,
     wait_until,
 )
-from cyproducer.producer.waiting import backpressure
 from cyproducer.shm import system_clock
 
 __all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "partitions_of", "wait_metadata"]

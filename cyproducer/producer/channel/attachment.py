@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 from cyproducer.host.command_connection import CommandConnection
-from cyproducer.producer.attach.sender_address import Address
+from cyproducer.producer.channel.sender_address import Address
 from cyproducer.shm.native import Region, SnapshotReader, WakePair, file_of, in_child, is_still
 
 __all__ = ["Attachment", "ControlSocket", "close_attachment"]

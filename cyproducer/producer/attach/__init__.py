@@ -1,1 +1,0 @@
-"""Finds or starts a sender and attaches to it."""

@@ -1,0 +1,1 @@
+"""Finds, loses and waits for a sender: the channel from a producer to the sender process."""

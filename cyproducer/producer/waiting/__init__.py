@@ -1,1 +1,0 @@
-"""Waits in threads and event loops for outcomes, metadata, memory and a new sender."""
