@@ -9,7 +9,7 @@ from cyproducer.types import ArrayMetadata, ProducerRecord, TopicPartition
 from cyproducer.version import VERSION
 
 if TYPE_CHECKING:
-    from cyproducer.producer.channel.poll import as_completed, wait
+    from cyproducer.producer.channel.waits import as_completed, wait
     from cyproducer.producer.core.native import RecordMetadata
     from cyproducer.producer.producer import KafkaProducer
 
@@ -30,8 +30,8 @@ __version__ = VERSION
 _LATER = {
     "KafkaProducer": "producer.producer",
     "RecordMetadata": "producer.core.native",
-    "as_completed": "producer.channel.poll",
-    "wait": "producer.channel.poll",
+    "as_completed": "producer.channel.waits",
+    "wait": "producer.channel.waits",
 }
 
 

@@ -355,7 +355,7 @@ cdef class KafkaProducer:
             if self.sends is not None:
                 self.sends.open = False  # an open transaction is lost with its session
             if not self.is_closed():
-                exit_flush.register(self)
+                exit.register(self)
         return self.session
 
     cdef bint is_parents(self) noexcept:
@@ -376,11 +376,11 @@ cdef class KafkaProducer:
     def _connect(self, Session ended, deadline):
         """Make the successor of the session `ended`. Raise SenderUnavailableError."""
         try:
-            reattach.succeed(ended, self.settings, deadline, lambda: not self.is_closed(), self.address)
+            succeed(ended, self.settings, deadline, lambda: not self.is_closed(), self.address)
         except errors.SenderUnavailableError as error:
             if self.max_block_s < ATTACH_S and (not self.settings.sender or isinstance(error, SlowSenderError)):
                 # If a sender takes longer to start or to answer than send() may wait, send() would never succeed.
-                reattach.attach_later(ended, self.settings, ATTACH_S, self.address)
+                attach_later(ended, self.settings, ATTACH_S, self.address)
             raise
         if self.is_closed():
             self.current().end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
@@ -393,7 +393,7 @@ cdef class KafkaProducer:
         Their callbacks have run then. Raise KafkaTimeoutError after `timeout` seconds; the sender still delivers the
         records. Raise IllegalStateError in a callback, as Kafka's producer does.
         """
-        flush.flush(self, timeout)
+        flush(self, timeout)
 
     # ---------------------------------------------------------------- transactions
 
@@ -484,10 +484,10 @@ cdef class KafkaProducer:
             _parent_sessions.append(self.session)
             return
         try:
-            flush.finish(self, deadline)
+            finish(self, deadline)
         finally:
             try:
-                flush.detach(self.current(), self.extensions.interceptors is not None)
+                detach(self.current(), self.extensions.interceptors is not None)
             finally:
                 self.address.close()
                 self.extensions.close()

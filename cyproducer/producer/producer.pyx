@@ -36,19 +36,18 @@ import threading
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
-from cyproducer.producer.channel.connect import SlowSenderError
-from cyproducer.producer.channel.sender_address import Address
-from cyproducer.producer.channel.supported import check_platform
+from cyproducer.producer.channel import exit
+from cyproducer.producer.channel.address import Address
+from cyproducer.producer.channel.attach import SlowSenderError, check_platform
+from cyproducer.producer.channel.channel import attach_later, detach, finish, flush, succeed
+from cyproducer.producer.channel.waits import BlockingRetry, count_refused, partitions_of
 from cyproducer.producer.core.native import check_name, deadline_after, log_exception, run_blocking, wait_batches
 from cyproducer.producer.extensions.interceptors import Interceptors
 from cyproducer.producer.extensions.partitioners import partitioner_of
 from cyproducer.producer.refused_methods import ADVICE, LENGTH, refuse_methods
 from cyproducer.producer.core.loop_callback import in_running_loop
-from cyproducer.producer.channel.kafka_metrics import count_refused, groups_of
+from cyproducer.producer.metrics import ask_client_instance_id, groups_of
 from cyproducer.producer.transactions.transaction_manager import Channel, PendingCall, TransactionManager
-from cyproducer.producer.channel import exit_flush, flush, reattach
-from cyproducer.producer.channel.client_instance import ask_client_instance_id
-from cyproducer.producer.channel.retry import BlockingRetry, partitions_of
 from cyproducer.shm import system_clock
 from cyproducer.transaction_states import TransactionState
 from cyproducer.types import ArrayMetadata, ProducerRecord

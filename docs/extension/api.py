@@ -26,8 +26,8 @@ PRODUCER = (Entry("KafkaProducer", "cyproducer.producer.producer"),)
 FUTURES = (
     Entry("Future", "cyproducer.producer.core.native"),
     Entry("BulkFuture", "cyproducer.producer.producer"),
-    Entry("wait", "cyproducer.producer.channel.poll"),
-    Entry("as_completed", "cyproducer.producer.channel.poll"),
+    Entry("wait", "cyproducer.producer.channel.waits"),
+    Entry("as_completed", "cyproducer.producer.channel.waits"),
 )
 VALUES = (
     Entry("RecordMetadata", "cyproducer.producer.core.native"),

@@ -26,7 +26,7 @@ from cyproducer.host import rendezvous
 from cyproducer.host.control_messages import peer_credentials
 from cyproducer.host.rendezvous import Rendezvous
 from cyproducer.observe.status import stop
-from cyproducer.producer.channel import connect
+from cyproducer.producer.channel import attach
 from cyproducer.sender.process import main as sender_main
 from cyproducer.shm.native import LAYOUT_VERSION
 
@@ -143,7 +143,7 @@ class Starts:
 
     def _be_front_end(self, out: int) -> None:
         try:
-            attachment = connect.connect(self.settings, time.monotonic() + ATTACH_S)
+            attachment = attach.connect(self.settings, time.monotonic() + ATTACH_S)
             word = {"attach_id": attachment.attach_id, "founder": peer_credentials(attachment.socket)[0]}
         except Exception as error:
             os.write(out, json.dumps({"error": repr(error)}).encode())

@@ -20,11 +20,10 @@ from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaError
 from cyproducer.host import control_messages
 from cyproducer.observe import requests, status
-from cyproducer.producer.channel import attempt
-from cyproducer.producer.channel.attachment import Attachment
-from cyproducer.producer.channel.client_instance import ask_client_instance_id
-from cyproducer.producer.channel.limited_sender import LimitedSenderError
-from cyproducer.producer.channel.vouching import vouch
+from cyproducer.producer.channel import attach
+from cyproducer.producer.channel.attach import Attachment, vouch
+from cyproducer.producer.channel.spawn import LimitedSenderError
+from cyproducer.producer.metrics import ask_client_instance_id
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
 from cyproducer.sender.handover import upgrade
 from hostile.live_control import Errors, descriptors
@@ -35,7 +34,7 @@ __all__ = ["FalseSender", "send_step"]
 _SLOTS = 256
 _WAIT_S = 10.0
 #: What the caller of an attach handles.
-_OF_ATTACH = (KafkaError, LimitedSenderError, attempt.TryAgainError)
+_OF_ATTACH = (KafkaError, LimitedSenderError, attach.TryAgainError)
 
 
 def send_step(connection: socket.socket, step: Step) -> None:
@@ -91,9 +90,9 @@ class FalseSender:
     def answer_attach(self, steps: list[Step]) -> None:
         """Answer a request to attach."""
         with _nothing_left(), self._attaching(steps, True) as attachment, contextlib.suppress(*_OF_ATTACH):
-            progress = attempt.AttachProgress()
-            received = attempt._receive_answer(attachment, self.path, False, time.monotonic() + 5, progress)
-            attempt._take_descriptors(attachment, *received, self.path)
+            progress = attach.AttachProgress()
+            received = attach._receive_answer(attachment, self.path, False, time.monotonic() + 5, progress)
+            attach._take_descriptors(attachment, *received, self.path)
 
     def answer_token(self, steps: list[Step]) -> None:
         """Answer the token that precedes a request to attach."""

@@ -18,8 +18,8 @@ from support.supervised import NOWHERE, Foreground, the_sender
 from support.violations import no_violation_in_an_engine  # noqa: F401
 
 from cyproducer.config.settings import Settings
-from cyproducer.producer.channel.attachment import Attachment
-from cyproducer.producer.channel.connect import connect as attach
+from cyproducer.producer.channel.attach import Attachment
+from cyproducer.producer.channel.attach import connect as attach
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from support import layout
 from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
-from cyproducer.producer.channel import attempt, connect
-from cyproducer.producer.channel.attachment import Attachment, ControlSocket
+from cyproducer.producer.channel import attach
+from cyproducer.producer.channel.attach import Attachment, ControlSocket
 from cyproducer.shm.native import file_of, map_outcomes
 from simulation.sender import Sender, SenderKilledError
 from simulation.transactions import Transactions
@@ -85,14 +85,14 @@ class FrontEnd:
         self.transactions: Transactions | None = None
 
     def attach(self, settings: Settings, deadline: float, address: Any = None) -> Attachment:
-        """Attach to the engine, in place of connect.connect."""
+        """Attach to the engine, in place of attach.connect."""
         attachment = Attachment()
         attachment.socket.close()
         ours, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         attachment.socket = ControlSocket(fileno=ours.detach())
         attachment.socket.setblocking(False)
         attachment._socket_file = file_of(attachment.socket.fileno())
-        attempt._send_request(attachment, settings, address, "")
+        attach._send_request(attachment, settings, address, "")
         message, (arena, process, wake) = control_messages.receive(control)
         os.close(process)
         assert message is not None
@@ -112,9 +112,9 @@ class FrontEnd:
         control_messages.send(control, answer, (outcomes, snapshot, sender_wake))
         for fd in (outcomes, snapshot, sender_wake):
             os.close(fd)
-        progress = attempt.AttachProgress()
-        received = attempt._receive_answer(attachment, "/simulated.sock", False, time.monotonic() + 10, progress)
-        attempt._take_descriptors(attachment, *received, "/simulated.sock")
+        progress = attach.AttachProgress()
+        received = attach._receive_answer(attachment, "/simulated.sock", False, time.monotonic() + 10, progress)
+        attach._take_descriptors(attachment, *received, "/simulated.sock")
         control.setblocking(False)
         self.control = control
         self.attach_id = attach_id
@@ -126,7 +126,7 @@ class FrontEnd:
         value = b"%d.%d." % (self.number, number) + b"x" * size + end
         if self.transactions is not None and self.transactions.open is None:
             return False
-        connect.connect = self.attach
+        attach.connect = self.attach
         try:
             future = self.producer.send(topic, value, partition=partition)
         except (

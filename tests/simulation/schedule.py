@@ -14,7 +14,7 @@ from typing import Any
 from kfake.codes import DESCRIBE_PRODUCERS, METADATA, PRODUCE
 
 from cyproducer.config.settings import Settings
-from cyproducer.producer.channel import connect
+from cyproducer.producer.channel import attach
 from cyproducer.sender.cluster import connection as connection_module
 from simulation import aims, virtual
 from simulation.broker import HOST, POISON, SimulatedCluster
@@ -551,7 +551,7 @@ class World:
             self.sender.close()
             if not self.deaths and not all(self._is_closed(c) for c in self.cluster.connections):
                 defects.append("connections are open after the end")
-        connect.connect = CONNECT
+        attach.connect = CONNECT
         os.urandom = self.machine.former_urandom
         return defects
 
@@ -586,7 +586,7 @@ class World:
         return found
 
 
-CONNECT = connect.connect
+CONNECT = attach.connect
 
 
 class _Notes(logging.Handler):

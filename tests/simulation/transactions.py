@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyproducer import errors
 from cyproducer.host.messages import parse_command
-from cyproducer.producer.channel import connect
+from cyproducer.producer.channel import attach
 from cyproducer.producer.transactions.transaction_manager import Command
 from cyproducer.transaction_states import TransactionState
 from simulation.events import MS, Events
@@ -97,7 +97,7 @@ class Transactions:
         """Repeat the call that has no result, or make the next one if it is due. Return whether another one follows."""
         if self.is_finished or self.front_end.dead:
             return False
-        connect.connect = self.front_end.attach
+        attach.connect = self.front_end.attach
         if self._call is None and self._events.now >= self._at:
             self._call = self._choose()
         if self._call is not None:

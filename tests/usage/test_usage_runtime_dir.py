@@ -16,9 +16,9 @@ SCRIPT = """
     ATTACH = '''if True:
         import time
         from cyproducer.config.settings import Settings
-        from cyproducer.producer.channel import connect
+        from cyproducer.producer.channel import attach
         settings = Settings.parse(bootstrap_servers="127.0.0.1:9", sender_idle_timeout_ms=60_000)
-        attachment = connect.connect(settings, time.monotonic() + 30)
+        attachment = attach.connect(settings, time.monotonic() + 30)
         print(attachment.sender_pid)
         attachment.close()
     '''

@@ -5,6 +5,7 @@ A wake-up for each record would cost more than sending the record.
 """
 
 import sys
+import traceback
 from collections import deque
 from types import FrameType
 from typing import Any
@@ -16,6 +17,7 @@ from cyproducer.shm import system_clock
 
 _INTERVAL_S = 0.001
 _PAUSE_MAX_S = 1.0
+_DEPTH = 20  # the innermost frames of the stack that are shown
 
 
 class Delivery:
@@ -144,3 +146,17 @@ def _sleep(delivery: Delivery, session: Any) -> None:
         delivery.armed = False
         if watching:
             session.leave_sleep(delivery.waiter)
+
+
+def describe(delivery: Delivery | None) -> str:
+    """Return which callback runs, the usual reason of one that does not end, and its stack: the end of a message."""
+    frames = [] if delivery is None else delivery.frames()
+    if not frames:
+        return "callbacks have not ended"
+    code = frames[0].f_code
+    stack = traceback.StackSummary.extract((each, each.f_lineno) for each in frames[-_DEPTH:])
+    return (
+        f"the callback {code.co_qualname} ({code.co_filename}, line {code.co_firstlineno}) has not ended. If it waits "
+        "for a lock that the caller holds, release the lock before the call. It is here:\n"
+        + "".join(stack.format()).rstrip()
+    )

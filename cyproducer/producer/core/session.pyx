@@ -5,7 +5,7 @@ may end the session; its memory then reads as zeros (Region.vacate). The token s
 
 A session ends once. end() is final: every batch gets an outcome. lose() is for a sender that is gone together with
 its supervisor: batches that may have gone out get an outcome, the others are the session's unsent batches. The next
-session of the same producer (`successor`, made by channel/reattach.py) takes those over.
+session of the same producer (`successor`, made by channel/channel.py) takes those over.
 """
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from cyproducer import errors
 from cyproducer.producer.channel import aio
-from cyproducer.producer.channel.loop_timers import pause, resolve, wait_for_result
+from cyproducer.producer.channel.aio import pause, resolve, wait_for_result
 from cyproducer.producer.core.native import Batch, Session, Waiter
 from cyproducer.producer.transactions.transaction_manager import PendingCall
 from cyproducer.shm import system_clock

@@ -23,7 +23,7 @@ from cyproducer.host import control_messages
 from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
-from cyproducer.producer.channel.flush import submit
+from cyproducer.producer.channel.channel import submit
 from cyproducer.producer.core.native import (
     Batch,
     RunningSend,

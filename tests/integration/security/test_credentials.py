@@ -23,8 +23,8 @@ from cyproducer.config.settings import Settings as Parsed
 from cyproducer.config.table import SETTINGS
 from cyproducer.host import control_messages, credentials
 from cyproducer.observe.status import status
-from cyproducer.producer.channel.attempt import AttachProgress, attach
-from cyproducer.producer.channel.sender_address import Address
+from cyproducer.producer.channel.address import Address
+from cyproducer.producer.channel.attach import AttachProgress, attach
 from cyproducer.shm.native import LAYOUT_VERSION
 
 Make = Callable[..., KafkaProducer]
@@ -125,8 +125,8 @@ def test_a_process_that_has_seen_a_proof_cannot_use_it(
 ATTACH = """
     import json, sys
     from cyproducer.config.settings import Settings
-    from cyproducer.producer.channel.attempt import AttachProgress, attach
-    from cyproducer.producer.channel.sender_address import Address
+    from cyproducer.producer.channel.attach import AttachProgress, attach
+    from cyproducer.producer.channel.address import Address
     settings = Settings.parse(**json.loads(sys.argv[2]))
     attach(settings, Address(settings), sys.argv[1], 1e12, AttachProgress())
 """

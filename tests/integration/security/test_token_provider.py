@@ -20,8 +20,8 @@ from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings as Parsed
 from cyproducer.foreground import run_sender
 from cyproducer.observe.status import status
-from cyproducer.producer.channel.attempt import AttachProgress, attach
-from cyproducer.producer.channel.sender_address import Address
+from cyproducer.producer.channel.address import Address
+from cyproducer.producer.channel.attach import AttachProgress, attach
 
 Make = Callable[..., KafkaProducer]
 Tokens = Callable[..., dict[str, Any]]

@@ -17,7 +17,7 @@ from support.process import kill_senders, sender_processes, wait_until
 from cyproducer import __version__, errors
 from cyproducer.config.settings import Settings
 from cyproducer.observe.status import ended_with_failures, status
-from cyproducer.producer.channel import connect
+from cyproducer.producer.channel import attach
 
 
 def shown(*arguments: str, **environment: str) -> str:
@@ -108,6 +108,6 @@ def test_a_sender_that_starts_removes_what_old_ones_left(runtime_dir: Path) -> N
     then = time.time() - 100_000
     os.utime(old, (then, then))
     settings = Settings.parse(bootstrap_servers="127.0.0.1:9", sender_idle_timeout_ms=200)
-    connect.connect(settings, time.monotonic() + 30).close()
+    attach.connect(settings, time.monotonic() + 30).close()
     wait_until(lambda: not old.exists(), 30, "the old log's end")
     assert new.exists()

@@ -10,7 +10,7 @@ from support.process import sender_processes, wait_until
 LOOK = """
     import os, resource, sys, time
     from cyproducer.config.settings import Settings
-    from cyproducer.producer.channel.connect import connect
+    from cyproducer.producer.channel.attach import connect
     if sys.argv[2] == "True":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     secrets = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "u", "sasl_plain_password": "p"}

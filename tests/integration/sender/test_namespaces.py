@@ -21,7 +21,7 @@ WHERE = """
         with open(cgroup + "/cgroup.procs", "w") as file:
             file.write(str(os.getpid()))
     from cyproducer.config.settings import Settings
-    from cyproducer.producer.channel.sender_address import Address
+    from cyproducer.producer.channel.address import Address
     print(Address(Settings.parse(bootstrap_servers="127.0.0.1:9")).find()[0].socket)
 """
 #: Options of unshare(1), and whether a process started with them shares the sender of one outside.

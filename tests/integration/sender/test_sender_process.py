@@ -23,15 +23,15 @@ from cyproducer.host import control_messages
 from cyproducer.host.poll import wait_readable
 from cyproducer.observe.status import status, stop
 from cyproducer.producer.channel import spawn
-from cyproducer.producer.channel.attachment import Attachment
-from cyproducer.producer.channel.connect import connect as attach
+from cyproducer.producer.channel.attach import Attachment
+from cyproducer.producer.channel.attach import connect as attach
 
 NOWHERE = "127.0.0.1:9"
 
 ATTACH = """
     import os, sys, time
     from cyproducer.config.settings import Settings
-    from cyproducer.producer.channel.connect import connect
+    from cyproducer.producer.channel.attach import connect
     def attach(**settings):
         settings = {"bootstrap_servers": "127.0.0.1:9", "sender_idle_timeout_ms": 200, **settings}
         return connect(Settings.parse(**settings), time.monotonic() + 30)

@@ -24,8 +24,8 @@ from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.observe.status import stop
-from cyproducer.producer.channel import connect, sender_address
-from cyproducer.producer.channel.attachment import Attachment
+from cyproducer.producer.channel import address, attach
+from cyproducer.producer.channel.attach import Attachment
 
 # ---------------------------------------------------------------- ending
 
@@ -76,7 +76,7 @@ def test_successor_of_a_sender_that_drains_drains(
         kill("sender")
         another(before)
         with pytest.raises(errors.SenderUnavailableError, match="it is ending"):
-            connect.connect(Settings.parse(sender=str(sender.socket)), time.monotonic() + 0.3)
+            attach.connect(Settings.parse(sender=str(sender.socket)), time.monotonic() + 0.3)
         answer()
         assert control_messages.receive(waiting) == (None, [])
     assert sender.process.wait(20) == 0
@@ -198,7 +198,7 @@ def test_successor_that_gives_up_changes_nothing(
     with asking(sender.socket) as successor:
         for fd in control_messages.receive(successor)[1]:
             os.close(fd)
-        control_messages.send(successor, {"op": "replace", "layout": sender_address.LAYOUT_VERSION, "settings": {}})
+        control_messages.send(successor, {"op": "replace", "layout": address.LAYOUT_VERSION, "settings": {}})
         message, fds = control_messages.receive(successor)
         assert message["op"] == "post"
         for fd in fds:
@@ -214,7 +214,7 @@ def test_producer_of_another_layout_is_refused_by_a_named_sender(
     foreground: Callable[..., Foreground], connect: Callable[..., Attachment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sender = foreground().ready()
-    monkeypatch.setattr(sender_address, "LAYOUT_VERSION", 99)
+    monkeypatch.setattr(address, "LAYOUT_VERSION", 99)
     with pytest.raises(
         errors.SenderUnavailableError,
         match=r"with memory layout \d+, this process has .+ layout 99; use the same version",

@@ -6,19 +6,19 @@ from pathlib import Path
 
 from support.process import sender_processes, start_script, wait_until
 
-from cyproducer.producer.channel.attachment import Attachment
+from cyproducer.producer.channel.attach import Attachment
 
 STOPPED = """
     import os, signal, time
     from cyproducer.config.settings import Settings
-    from cyproducer.producer.channel import connect, starter
-    find = starter.interpreters
+    from cyproducer.producer.channel import attach, spawn
+    find = spawn.interpreters
     def stopped():
         print("stopping", flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
         return find()
-    starter.interpreters = stopped
-    attachment = connect.connect(
+    spawn.interpreters = stopped
+    attachment = attach.connect(
         Settings.parse(bootstrap_servers="127.0.0.1:9", sender_idle_timeout_ms=200), time.monotonic() + 60
     )
     print(attachment.attach_id, flush=True)

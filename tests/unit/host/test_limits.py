@@ -14,7 +14,7 @@ from support.process import run_script, wait_until
 
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import control_messages, limits
-from cyproducer.producer.channel.limited_sender import LimitedSenderError
+from cyproducer.producer.channel.spawn import LimitedSenderError
 from cyproducer.sender.control.peers import RefusedError, resource_refusal
 from cyproducer.sender.handover.handover import Handover
 from cyproducer.sender.handover.upgrade import Predecessor

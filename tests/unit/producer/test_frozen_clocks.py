@@ -13,7 +13,7 @@ from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.channel import loop_timers
+from cyproducer.producer.channel import aio
 
 MIB = 1 << 20
 pytestmark = pytest.mark.timeout(60)
@@ -91,7 +91,7 @@ def test_without_a_descriptor_the_timers_of_the_loop_are_used(sender, monkeypatc
     def refuse():
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(loop_timers, "Timer", refuse)
+    monkeypatch.setattr(aio, "Timer", refuse)
     with KafkaProducer(sender=sender.path, max_block_ms=100) as producer:
         attach(producer)
         with pytest.raises(errors.KafkaTimeoutError, match="not present in metadata"):

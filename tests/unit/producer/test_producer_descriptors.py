@@ -13,7 +13,7 @@ import pytest
 
 import cyproducer
 from cyproducer import errors
-from cyproducer.producer.channel.attachment import Attachment
+from cyproducer.producer.channel.attach import Attachment
 from cyproducer.producer.core import native as core
 from cyproducer.shm import native
 

@@ -59,10 +59,10 @@ def test_a_sender_that_was_found_later_counts_at_exit(sender):
     code = (
         "import cyproducer, sys, time\n"
         "from cyproducer.config.settings import Settings\n"
-        "from cyproducer.producer.channel import reattach\n"
+        "from cyproducer.producer.channel.channel import attach_later\n"
         "p = cyproducer.KafkaProducer(sender=sys.argv[1], exit_flush_timeout_ms=50)\n"
         "ended = p._session\n"
-        "reattach.attach_later(ended, Settings.parse(sender=sys.argv[1]), 10)\n"
+        "attach_later(ended, Settings.parse(sender=sys.argv[1]), 10)\n"
         "while ended.successor is None: time.sleep(0.001)\n"
         "p.send('t', b'x')\n"
     )

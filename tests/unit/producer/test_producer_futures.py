@@ -18,7 +18,7 @@ from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.channel import poll
+from cyproducer.producer.channel import waits
 from cyproducer.producer.core import callbacks, native
 from cyproducer.producer.core.callbacks import Delivery
 from cyproducer.producer.core.native import Waiter
@@ -523,4 +523,4 @@ def test_a_batch_that_finishes_as_it_is_waited_for(producer):
         def remove_waiter(self, waiter):
             assert self.done
 
-    assert poll.wait_batches([Finishing(), Finishing()], 10)
+    assert waits.wait_batches([Finishing(), Finishing()], 10)

@@ -10,7 +10,7 @@ from standin_sender import RELEASE, RESULT, attach, page_align
 from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.channel import flush, retry
+from cyproducer.producer.channel import channel, waits
 
 MIB = 1 << 20
 
@@ -81,7 +81,7 @@ def test_open_batches_become_ready_when_memory_is_wanted(sender):
 
 
 def test_a_short_limit_leaves_time_for_the_batches_that_free_memory(sender, monkeypatch):
-    monkeypatch.setattr(retry, "_SEAL_AFTER_S", 3600)
+    monkeypatch.setattr(waits, "_SEAL_AFTER_S", 3600)
     sender.linger_s = 3600
     sender.topics["many"] = 300
     sender.publish()
@@ -158,7 +158,7 @@ def test_sender_gone_sent_batches_are_unknown_and_unsent_ones_go_to_the_next(sen
 
 def test_the_waits_for_metadata_and_for_memory_of_a_send_have_one_deadline(sender, monkeypatch):
     deadlines = {"metadata": set(), "memory": set()}
-    wait_metadata, wait_memory = retry.wait_metadata, retry.BlockingWaiter.wait
+    wait_metadata, wait_memory = waits.wait_metadata, waits.BlockingWaiter.wait
 
     async def note_metadata(session, waiter, topic, needed, deadline):
         deadlines["metadata"].add(deadline)
@@ -174,8 +174,8 @@ def test_the_waits_for_metadata_and_for_memory_of_a_send_have_one_deadline(sende
         sender.hold = True
         while producer.metrics()["producer-metrics"]["buffer-available-bytes"] > 64 * 1024:
             producer.send("one", bytes(60_000))
-        monkeypatch.setattr(retry, "wait_metadata", note_metadata)
-        monkeypatch.setattr(retry.BlockingWaiter, "wait", note_wait)
+        monkeypatch.setattr(waits, "wait_metadata", note_metadata)
+        monkeypatch.setattr(waits.BlockingWaiter, "wait", note_wait)
         threading.Timer(0.1, lambda: (sender.topics.update(late=3), sender.publish())).start()
         with pytest.raises(errors.BufferExhaustedError):
             producer.send("late", bytes(500_000))
@@ -186,14 +186,14 @@ def test_the_waits_for_metadata_and_for_memory_of_a_send_have_one_deadline(sende
 
 
 def test_a_flush_does_not_wait_for_what_is_sent_later(sender, producer, monkeypatch):
-    wait, later = flush.wait_batches, []
+    wait, later = channel.wait_batches, []
 
     def send_and_wait(*given):
         later.append(producer.send("t", b"later", partition=1))
         return wait(*given)
 
     sender.slow = frozenset({1})  # its batch stays open until the next flush
-    monkeypatch.setattr(flush, "wait_batches", send_and_wait)
+    monkeypatch.setattr(channel, "wait_batches", send_and_wait)
     first = producer.send("t", b"x", partition=0)
     producer.flush(60)
     assert first.done()

@@ -13,8 +13,9 @@ from support.process import run_script, start_script, wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.channel import attempt, reattach
-from cyproducer.producer.channel.attachment import Attachment
+from cyproducer.producer.channel import attach as attaching
+from cyproducer.producer.channel import channel
+from cyproducer.producer.channel.attach import Attachment
 
 MIB = 1 << 20
 FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 2000}
@@ -445,7 +446,7 @@ def test_nothing_large_is_loaded_at_all(started, path):
 
 def test_a_log_handler_that_sends_while_its_thread_waits_for_a_sender(started, path, monkeypatch):
     """Its message about the wait must not begin another wait, which would log as well."""
-    monkeypatch.setattr(attempt, "_WARN_AFTER_S", 0.0)
+    monkeypatch.setattr(attaching, "_WARN_AFTER_S", 0.0)
     producer = KafkaProducer(sender=str(path), max_block_ms=5_000)
     refused = []
 
@@ -480,7 +481,7 @@ def test_a_signal_after_a_session_handed_over_does_not_break_the_next_one(starte
         kept = producer.send("one", b"kept", on_delivery=lambda *given: called.append(given))
         ended = producer._session
         with monkeypatch.context() as patched:
-            patched.setattr(reattach, "begin", lambda session: True)
+            patched.setattr(channel, "begin", lambda session: True)
             die(sender)
             ended.on_control()
 
@@ -518,7 +519,7 @@ def test_a_signal_while_a_sender_is_lost_delays_no_batch_for_the_next_one(starte
 
         die(sender)
         with monkeypatch.context() as patched:
-            patched.setattr(attempt.Attachment, "close_descriptors", interrupted)
+            patched.setattr(attaching.Attachment, "close_descriptors", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 session.on_control()
         sender = started()

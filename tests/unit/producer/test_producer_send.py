@@ -14,7 +14,7 @@ from standin_sender import StandIn, attach
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.channel import retry
+from cyproducer.producer.channel import waits
 from cyproducer.producer.core.native import partition_for_key
 
 
@@ -277,7 +277,7 @@ def test_unknown_topic_and_partition_have_javas_texts(sender):
 @pytest.mark.parametrize("way", ["send", "send_async", "partitions_for"])
 def test_metadata_is_requested_again_although_other_topics_change(sender, way, monkeypatch):
     """A request may be lost. Each change of any topic wakes the thread that waits. The third request is answered."""
-    monkeypatch.setattr(retry, "_ASK_AGAIN_S", 0.3)
+    monkeypatch.setattr(waits, "_ASK_AGAIN_S", 0.3)
     stop = threading.Event()
 
     def change():

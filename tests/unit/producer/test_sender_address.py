@@ -7,8 +7,8 @@ import pytest
 
 from cyproducer.config.settings import Settings
 from cyproducer.host import rendezvous
-from cyproducer.producer.channel import sender_address as module
-from cyproducer.producer.channel.sender_address import Address
+from cyproducer.producer.channel import address as module
+from cyproducer.producer.channel.address import Address
 from cyproducer.shm.native import LAYOUT_VERSION, process_environment
 
 

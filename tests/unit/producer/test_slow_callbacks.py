@@ -6,7 +6,7 @@ import pytest
 from support.process import run_script, wait_until
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.channel import flush as module
+from cyproducer.producer.channel import channel as module
 
 THE_LOCK = threading.Lock()
 

@@ -482,9 +482,9 @@ def test_a_child_that_ends_without_close_does_no_harm(sender, begun):
     if pid == 0:
         import gc
 
-        from cyproducer.producer.channel import exit_flush
+        from cyproducer.producer.channel import exit
 
-        exit_flush._flush_at_exit()
+        exit._flush_at_exit()
         gc.collect()
         os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7

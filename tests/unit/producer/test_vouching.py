@@ -12,9 +12,8 @@ import pytest
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.host import control_messages
-from cyproducer.producer.channel import connect as module
-from cyproducer.producer.channel.failures import TryAgainError, UncheckedTokenError
-from cyproducer.producer.channel.vouching import vouch
+from cyproducer.producer.channel import attach as module
+from cyproducer.producer.channel.attach import TryAgainError, UncheckedTokenError, vouch
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
 
 

@@ -24,8 +24,8 @@ from cyproducer.config.settings import Settings
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import control_messages, limits
 from cyproducer.observe.ledger import Ledger
-from cyproducer.producer.channel import attempt
-from cyproducer.producer.channel.sender_address import Address
+from cyproducer.producer.channel import attach as attaching
+from cyproducer.producer.channel.address import Address
 from cyproducer.sender.handover import upgrade
 from cyproducer.sender.handover.handover import Handover, Held, Line, received
 from cyproducer.sender.process.supervisor import Child, Supervisor
@@ -102,7 +102,7 @@ def attach(sender: Sender, **settings: Any) -> None:
 
     def run() -> None:
         with contextlib.suppress(SenderUnavailableError):
-            attempt.attach(parsed, Address(parsed), sender.path, until, attempt.AttachProgress())
+            attaching.attach(parsed, Address(parsed), sender.path, until, attaching.AttachProgress())
 
     thread = threading.Thread(target=run)
     thread.start()

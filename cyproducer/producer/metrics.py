@@ -1,20 +1,67 @@
-"""Implements KafkaProducer.client_instance_id(), which asks the sender (clientInstanceId in Kafka, KIP-714)."""
+"""Makes the results of KafkaProducer.metrics() and KafkaProducer.client_instance_id()."""
 
 import _socket
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from cyproducer import errors
+from cyproducer import errors, metric_table
 from cyproducer.host import control_messages
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
-from cyproducer.producer.core.native import deadline_after
+from cyproducer.producer.core.native import Session, deadline_after
 from cyproducer.shm import system_clock
+from cyproducer.version import VERSION
+
+__all__ = ["ask_client_instance_id", "groups_of"]
+
+
+# ------------------------------------------------------------ metrics
+#
+# Makes the result of KafkaProducer.metrics().
+
+
+#: Kafka's AppInfoParser says this for a build without a commit.
+_COMMIT = "unknown"
+
+
+def groups_of(producer: Any, started_ms: float) -> dict[str, dict[str, Any]]:
+    """Return {group: {name: value}} of a KafkaProducer.
+
+    started_ms   when the producer was made, in ms since 1970
+    """
+    session: Session = producer._session
+    session.look()
+    # asyncio: of the calls that wait to send to one topic, only the first is in the queue for memory
+    for_memory = session.memory_queue.waiters()
+    lines = [line.waiters() for line in list(producer._lines.values())]
+    behind = [len(line) - 1 for line in lines if line and line[0] in for_memory]
+    counts = session.counts.read()
+    total = producer.settings.buffer_memory
+    counts["gauges"] |= {
+        "waiting": len(session.memory_queue) + sum(behind),
+        "buffer-total": total,
+        "buffer-available": session.arena.buffer_available if session.alive else total,
+    }
+    found: dict[str, dict[str, Any]] = dict(metric_table.groups(counts))
+    found["producer-metrics"] |= {
+        "record-accepted-total": float(session.arena.records + session.arena.open_records),
+        "byte-total": float(session.arena.bytes),
+        "batch-total": float(session.arena.batches),
+        "batch-error-total": float(session.outcomes.failures),
+        "batches-pending": float(session.outstanding()[0]),
+    }
+    found["app-info"] = {"version": VERSION, "commit-id": _COMMIT, "start-time-ms": float(int(started_ms))}
+    return found
+
+
+# ------------------------------------------------------------ client instance id
+#
+# Implements KafkaProducer.client_instance_id(), which asks the sender (clientInstanceId in Kafka, KIP-714).
+
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-__all__ = ["ask_client_instance_id"]
 
 POLL_S = 0.05
 _ANSWER_S = 5.0

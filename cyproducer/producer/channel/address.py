@@ -7,7 +7,7 @@ producer is created, before the fork, and is used as long as nothing that it dep
 import dataclasses
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError
@@ -19,12 +19,28 @@ from cyproducer.host.rendezvous import ProcessEnvironment, Rendezvous, Rendezvou
 from cyproducer.shm.native import LAYOUT_VERSION, process_environment
 from cyproducer.version import VERSION
 
-if TYPE_CHECKING:
-    from cyproducer.producer.tokens.token_supplier import TokenSupplier
-
-__all__ = ["Address"]
+__all__ = ["Address", "Tokens"]
 
 _PRINCIPAL = "sasl_oauth_principal"
+
+
+class Tokens(Protocol):
+    """Supplies the sender with OAuth tokens of the application: a TokenSupplier."""
+
+    def message(self, deadline: float) -> dict[str, Any]:
+        """Return the message that shows a token to a sender."""
+
+    def discard(self) -> None:
+        """Forget the token, which a sender has refused."""
+
+    def principal(self, deadline: float) -> str:
+        """Return the principal of the tokens. Wait for one up to `deadline`. Raise SenderUnavailableError."""
+
+    def serve(self, path: str, named: bool) -> None:
+        """Supply the sender at `path` from now on."""
+
+    def close(self) -> None:
+        """End the thread that supplies tokens."""
 
 
 class Address:
@@ -45,11 +61,12 @@ class Address:
         self._encode_hello(settings)
         self._depends_on: tuple[Any, ...] | None = None
         self._found: tuple[Rendezvous, dict[str, Any]] | None = None
-        self.tokens: TokenSupplier | None = None
+        self.tokens: Tokens | None = None
         if settings.sasl_oauth_token_provider is not None:
-            from cyproducer.producer.tokens import token_supplier  # most producers have no provider
+            # It loads OpenSSL, which other programs do not need.
+            from cyproducer.producer.tokens.token_supplier import TokenSupplier
 
-            self.tokens = token_supplier.TokenSupplier(settings)
+            self.tokens = TokenSupplier(settings)
         elif not named:
             try:
                 self._find(process_environment(), make=False)

@@ -7,10 +7,9 @@ import sys
 import weakref
 from typing import Any
 
-from cyproducer.producer.channel import reattach
-from cyproducer.producer.channel.flush import finish
-from cyproducer.producer.channel.retry import Producer
-from cyproducer.producer.channel.slow_callback import describe
+from cyproducer.producer.channel.channel import finish, settle_all
+from cyproducer.producer.channel.waits import Producer
+from cyproducer.producer.core.callbacks import describe
 from cyproducer.shm import system_clock
 
 __all__ = ["register"]
@@ -55,7 +54,7 @@ def _flush_all(started: float) -> None:
             session = producer._session
             session.look()
             session.latest.arena.seal_all()
-    reattach.settle_all(started + _REATTACH_S)
+    settle_all(started + _REATTACH_S)
     for producer in list(_producers):
         if producer._is_closed:
             continue
