@@ -88,7 +88,7 @@ def reclaim(producer: KafkaProducer, topic: str, value: bytes) -> float:
         producer.send(topic, value).result(60)
         for _ in range(JUST_SENT):
             producer.send(topic, value)
-        session: Any = producer._session
+        session: Any = producer._channel().session
         socket.send_fds(theirs, [b"+"], [session.attachment.socket.fileno()])
         signal.pause()
 

@@ -7,22 +7,22 @@ The caller waits for what an attempt lacks, and attempts again.
 @cython.final
 @cython.auto_pickle(False)
 cdef class Appender:
-    """Appends the records of one producer, until it is `closed`."""
+    """Appends the records of one producer, until its channel is closing."""
 
     cdef object settings
     cdef Extensions extensions
     cdef bint ignore_keys
-    cdef bint closed                    # the producer is closed: nothing more is appended
     cdef Py_ssize_t max_request
 
     def __init__(self, *args):
         raise TypeError("Appender cannot be created directly: a producer creates it")
 
-    cdef Future attempt(self, Session session, Prepared record, Place place, Room *missing):
+    cdef Future attempt(self, SessionOwner channel, Prepared record, Place place, Room *missing):
         """Return the record's future; or None, and in `missing` what the record needs before the next attempt.
 
         Everything that can fail or run other code comes before the commit: an exception means "not queued".
         """
+        cdef Session session = channel.session
         cdef Arena arena = session.arena
         cdef Topic topic
         cdef Chain *chain
@@ -34,7 +34,7 @@ cdef class Appender:
         cdef bint sticky
         if not record.raw:
             check_size(record, self.max_request, None)
-        if self.closed:
+        if channel.closing:
             raise errors.ProducerClosedError("the producer is closed")
         missing[0] = NEED_SESSION
         if not is_alive(arena):
@@ -42,7 +42,7 @@ cdef class Appender:
         if not record.raw:
             check_size(record, arena.max_request, self.settings)
         if record.on_delivery is not None:
-            session.ensure_delivery()
+            channel.ensure_delivery()
         while True:
             topic = topic_of(session, record.topic)
             if not is_alive(arena):
@@ -52,7 +52,7 @@ cdef class Appender:
                 missing[0] = NEED_METADATA
                 return None
             if record.raw or record.unplaced:
-                self.complete(record, session, topic)
+                self.complete(record, channel, session, topic)
                 continue
             sticky = record.partition < 0 and (record.view.key_length < 0 or self.ignore_keys)
             if record.partition >= 0:
@@ -91,10 +91,10 @@ cdef class Appender:
             watch_delivery(future, record.on_delivery, fresh)
         return future
 
-    cdef int complete(self, Prepared record, Session session, Topic topic) except -1:
+    cdef int complete(self, Prepared record, SessionOwner channel, Session session, Topic topic) except -1:
         """Serialize and place the record by code of the application. All that was read before is stale after it."""
         self.extensions.complete(record, session, topic)
-        if self.closed:
+        if channel.closing:
             raise errors.ProducerClosedError("the producer is closed")
         check_size(record, self.max_request, None)
         return check_size(record, session.arena.max_request, self.settings)

@@ -6,10 +6,9 @@ batch, and calls no Python code before. The slow path prepares the record, and w
 
 
 cdef bint ALWAYS = True
-cdef double ATTACH_S = 10           # longer than starting a sender and attaching to it takes
 
 _log = logging.getLogger("cyproducer")
-_parent_sessions = []   # the parent's sessions, kept in a forked child: freeing them would write to its memory
+_parent_channels = []   # the parent's channels, kept in a forked child: freeing them would write to its memory
 
 
 @cython.embedsignature(False)
@@ -25,11 +24,11 @@ cdef class KafkaProducer:
     Raises KafkaConfigurationError, UnsupportedPlatformError.
     """
 
-    cdef Session session                # an ended one before the first use; None: configure() has not ended
+    cdef Session session                # of the channel, for send(): current() follows it; None: no settings yet
+    cdef SessionOwner channel           # the Channel of this process
     cdef readonly object settings
     cdef object address                 # of the sender
     cdef Extensions extensions          # serializers, partitioner, interceptors
-    cdef dict lines                     # asyncio: (topic, event loop) -> the waiters of send_async(), in order
     cdef bint plain                     # nothing of the application runs in send()
     cdef const bint *may_send           # whether send() may take its fast path; NULL: never
     cdef object transactions            # TransactionManager; None without transactional_id
@@ -56,7 +55,6 @@ cdef class KafkaProducer:
         self.settings = settings
         self.address = Address(settings)
         self.started_ms = system_clock.wall() * 1000
-        self.lines = {}
         self.extensions = Extensions(settings)
         if settings.transactional_id is not None and settings.joined_transaction is None:
             self.transactions = TransactionManager()
@@ -65,14 +63,16 @@ cdef class KafkaProducer:
         self.appender = make_appender(settings, self.extensions)
         self.max_block_s = settings.max_block_ms / 1000
         self.plain = self.extensions.plain
-        self.session = self.unattached()
+        self.open_channel(False)
         self.may_send = NULL if not self.plain else &ALWAYS if self.sends is None else &self.sends.open
 
-    cdef Session unattached(self):
-        """Return a session without a sender. It counts by the settings of this producer."""
-        cdef Session session = Session(None, None)
-        session.arena.own.configure(self.settings)
-        return session
+    cdef int open_channel(self, bint closing) except -1:
+        """Make the channel of this process. It has no sender yet."""
+        cdef SessionOwner channel = Channel(self.settings, self.address)
+        channel.closing = closing
+        exit.register(channel)
+        self.channel, self.session = channel, channel.session
+        return 0
 
     @cython.binding(False)
     def send(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None, on_delivery=None):
@@ -116,7 +116,7 @@ cdef class KafkaProducer:
             and (type(value) is bytes or value is None) and (type(key) is bytes or key is None)
             and record.header_count >= 0
             and (partition is None or wanted >= 0) and (timestamp_ms is None or timestamp >= 0)
-            and (on_delivery is None or session.delivery is not None and PyCallable_Check(on_delivery))
+            and (on_delivery is None or self.channel.delivery is not None and PyCallable_Check(on_delivery))
             and (<PyObject *>topic == <PyObject *>session.topics.cached_name or session.topics.recall(topic))
         ):
             known = session.topics.cached_topic
@@ -171,7 +171,7 @@ cdef class KafkaProducer:
             record = self.describe(topic, value, key, headers, partition, timestamp_ms, on_delivery, True)
             return self.send_blocking(record)
         except errors.KafkaError as error:
-            count_refused(self, error)
+            count_refused(self.current(), error)
             raise
         finally:
             if running is not None:
@@ -197,11 +197,12 @@ cdef class KafkaProducer:
         try:
             record = self.describe(topic, value, key, headers, partition, timestamp_ms, on_delivery, False)
         except errors.KafkaError as error:
-            count_refused(self, error)
+            count_refused(self.current(), error)
             raise
+        sending = aio.Sending(self._channel, self._attempt_prepared, record, self.max_block_s)
         if self.transactions is not None:
-            return send_counted(self, aio.send, record, self.max_block_s)
-        return aio.send(self, record, self.max_block_s)
+            return send_counted(self, aio.send, sending)
+        return aio.send(sending)
 
     cdef Prepared describe(
         self, object topic, object value, object key, object headers, object partition, object timestamp_ms,
@@ -255,9 +256,9 @@ cdef class KafkaProducer:
         try:
             if self.sends is not None:
                 running = self._enter_send(method)
-            return send(self, *arguments)
+            return send(self._channel, self.extensions.partitioner, *arguments)
         except errors.KafkaError as error:
-            count_refused(self, error)
+            count_refused(self.current(), error)
             raise
         finally:
             if running is not None:
@@ -267,15 +268,17 @@ cdef class KafkaProducer:
 
     cdef object send_blocking(self, Prepared record):
         cdef Room missing = HAVE_ROOM
-        cdef Future future = self.appender.attempt(self.current(), record, None, &missing)
+        cdef SessionOwner channel = self.current()
+        cdef Future future = self.appender.attempt(channel, record, None, &missing)
         cdef Place place
         if future is not None:
             return future
-        retry = BlockingRetry(self, self.max_block_s)
+        retry = BlockingRetry(self.max_block_s)
         place = retry.place
         try:
             while future is None:
-                run_blocking(retry.wait(missing, self.current(), record.topic, record.needed))
+                channel = self.current()
+                run_blocking(retry.wait(missing, channel, channel.session, record.topic, record.needed))
                 future = self.appender.attempt(self.current(), record, place, &missing)
             return future
         finally:
@@ -286,23 +289,8 @@ cdef class KafkaProducer:
         cdef Room missing = HAVE_ROOM
         return self.appender.attempt(self.current(), record, place, &missing), missing
 
-    @property
-    def _is_closed(self):
-        return self.is_closed() or self.is_parents()
-
-    @property
-    def _partitioner(self):
-        self.current()
-        return self.extensions.partitioner
-
-    @property
-    def _session(self):
+    def _channel(self):
         return self.current()
-
-    @property
-    def _lines(self):
-        self.current()
-        return self.lines
 
     @property
     def _transactions(self):
@@ -313,28 +301,28 @@ cdef class KafkaProducer:
 
         loop   the event loop of its coroutine
         """
-        cdef Session session
+        cdef SessionOwner channel
         cdef RunningSend running = make_running_send(threading.get_ident(), loop)
         while True:
-            session = self.current()
-            session.look()
+            channel = self.current()
+            channel.look()
             if (
                 self.sends is not None and self.sends.open
-                and session.outcomes.first_error == 0 and is_alive(session.arena)
+                and channel.own.first_error == 0 and is_alive(self.session.arena)
             ):
                 self.sends.enter_send(running)
                 return running
-            self.transactions.refuse_send(Channel(self), method)
+            self.transactions.refuse_send(channel, method)
 
     def _leave_send(self, RunningSend running):
         if self.sends is not None:
             self.sends.leave_send(running)
 
     cdef bint is_closed(self) noexcept:
-        return self.appender is not None and self.appender.closed
+        return self.channel is not None and self.channel.closing
 
-    cdef Session current(self):
-        """Return the latest session; in a forked child at first a new one without a sender.
+    cdef SessionOwner current(self):
+        """Return the channel of this process, and let send() use its session.
 
         Raise KafkaConfigurationError if a subclass did not call `KafkaProducer.__init__` or caught its exception.
         """
@@ -348,42 +336,17 @@ cdef class KafkaProducer:
                 "each other; make the producer in the child, with a transactional_id of its own"
             )
         if is_foreign(self.session.arena):
-            _parent_sessions.append(self.session)
-            self.session = self.unattached()
-        elif self.session.successor is not None:
-            self.session = self.session.latest
+            _parent_channels.append(self.channel)
+            self.open_channel(self.channel.closing)
+        elif self.session is not self.channel.session:
+            self.session = self.channel.session
             if self.sends is not None:
                 self.sends.open = False  # an open transaction is lost with its session
-            if not self.is_closed():
-                exit.register(self)
-        return self.session
+        return self.channel
 
     cdef bint is_parents(self) noexcept:
         """Return whether this is a forked child, and the producer a transactional one of its parent."""
         return self.sends is not None and self.session is not None and is_foreign(self.session.arena)
-
-    cpdef Session attached(self, object deadline):
-        """Return an attached session. One thread attaches, other threads wait for it, up to `deadline`."""
-        cdef Session session
-        while True:
-            if self.is_closed():
-                raise errors.ProducerClosedError("the producer is closed")
-            session = self.current()
-            if is_alive(session.arena):
-                return session
-            self._connect(session, deadline)
-
-    def _connect(self, Session ended, deadline):
-        """Make the successor of the session `ended`. Raise SenderUnavailableError."""
-        try:
-            succeed(ended, self.settings, deadline, lambda: not self.is_closed(), self.address)
-        except errors.SenderUnavailableError as error:
-            if self.max_block_s < ATTACH_S and (not self.settings.sender or isinstance(error, SlowSenderError)):
-                # If a sender takes longer to start or to answer than send() may wait, send() would never succeed.
-                attach_later(ended, self.settings, ATTACH_S, self.address)
-            raise
-        if self.is_closed():
-            self.current().end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
 
     # ---------------------------------------------------------------- the rest of the interface
 
@@ -393,7 +356,7 @@ cdef class KafkaProducer:
         Their callbacks have run then. Raise KafkaTimeoutError after `timeout` seconds; the sender still delivers the
         records. Raise IllegalStateError in a callback, as Kafka's producer does.
         """
-        flush(self, timeout)
+        (<object>self.current()).flush(timeout)
 
     # ---------------------------------------------------------------- transactions
 
@@ -479,22 +442,22 @@ cdef class KafkaProducer:
         """Do the work of close(). After an exception, a repetition continues with what is not given back."""
         if self.transactions is not None and not self.is_parents() and not self.is_closed():
             self.abort_open(self.max_block_s if timeout is None else timeout)
-        self.appender.closed = True
+        self.channel.closing = True
         if self.is_parents():
-            _parent_sessions.append(self.session)
+            _parent_channels.append(self.channel)
             return
         try:
-            finish(self, deadline)
+            (<object>self.current()).finish(deadline)
         finally:
             try:
-                detach(self.current(), self.extensions.interceptors is not None)
+                (<object>self.current()).detach(self.extensions.interceptors is not None)
             finally:
                 self.address.close()
                 self.extensions.close()
 
     cdef object abort_open(self, object timeout):
         """Abort an open transaction. Without time for it, the sender does that when this producer has gone."""
-        if timeout <= 0 or not self.transactions.is_open_at_close(Channel(self)):
+        if timeout <= 0 or not self.transactions.is_open_at_close(self.current()):
             return
         try:
             run_transactional(self, TransactionManager.abort_transaction, timeout)
@@ -511,21 +474,21 @@ cdef class KafkaProducer:
 
     def __del__(self):
         if self.session is not None and not self.is_closed():
-            self.appender.closed = True
+            self.channel.closing = True
             if interpreter_ends():
                 return  # open batches are sealed already, or the sender seals them once this process is gone
             if self.is_parents():
-                _parent_sessions.append(self.session)
+                _parent_channels.append(self.channel)
                 return
             self.current().orphan()
 
     def partitions_for(self, topic):
         """Return the set of the topic's partition numbers. Block up to max_block_ms. Raise the errors of send()."""
-        return partitions_of(self, topic)
+        return partitions_of(self.current(), topic)
 
     def bootstrap_connected(self):
         """Return, without waiting, whether the sender has reached the cluster; False if no sender is attached."""
-        cdef Session session = self.current()
+        cdef Session session = self.current().session
         if not is_alive(session.arena):
             return False
         session.refresh_topics(None)
@@ -536,7 +499,7 @@ cdef class KafkaProducer:
 
         Without a timeout, wait for max_block_ms. Raise IllegalStateError if enable_metrics_push is False.
         """
-        return ask_client_instance_id(self, timeout)
+        return ask_client_instance_id(self.current(), timeout)
 
     def metrics(self):
         """Return {group: {name: number}} by the names of Kafka's Java producer. NaN means that there is no value.
@@ -545,7 +508,7 @@ cdef class KafkaProducer:
         "producer-topic-metrics.NAME" for each topic, and "app-info" (which also has text). What concerns records is
         that of this process. What concerns connections is that of the sender, for all processes of the host.
         """
-        return groups_of(self, self.started_ms)
+        return groups_of(self.current(), self.started_ms)
 
     def __len__(self):
         raise errors.UnsupportedMethodError(LENGTH)
@@ -573,7 +536,7 @@ cdef class KafkaProducer:
             return f"<{type(self).__name__} without settings>"
         if self.is_parents():
             return f"<{type(self).__name__} {self.settings!r} of the parent process>"
-        state = "closed" if self.is_closed() else "attached" if self.current().alive else "not attached"
+        state = "closed" if self.is_closed() else "attached" if self.current().session.alive else "not attached"
         return f"<{type(self).__name__} {self.settings!r} {state}>"
 
 

@@ -8,7 +8,8 @@ from cyproducer import errors, metric_table
 from cyproducer.host import control_messages
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
-from cyproducer.producer.core.native import Session, deadline_after
+from cyproducer.producer.channel.channel import Channel
+from cyproducer.producer.core.native import deadline_after
 from cyproducer.shm import system_clock
 from cyproducer.version import VERSION
 
@@ -24,19 +25,19 @@ __all__ = ["ask_client_instance_id", "groups_of"]
 _COMMIT = "unknown"
 
 
-def groups_of(producer: Any, started_ms: float) -> dict[str, dict[str, Any]]:
-    """Return {group: {name: value}} of a KafkaProducer.
+def groups_of(channel: Channel, started_ms: float) -> dict[str, dict[str, Any]]:
+    """Return {group: {name: value}} of the KafkaProducer with this channel.
 
     started_ms   when the producer was made, in ms since 1970
     """
-    session: Session = producer._session
+    session = channel.session
     session.look()
     # asyncio: of the calls that wait to send to one topic, only the first is in the queue for memory
     for_memory = session.memory_queue.waiters()
-    lines = [line.waiters() for line in list(producer._lines.values())]
+    lines = [line.waiters() for line in list(channel.lines.values())]
     behind = [len(line) - 1 for line in lines if line and line[0] in for_memory]
     counts = session.counts.read()
-    total = producer.settings.buffer_memory
+    total = channel.settings.buffer_memory
     counts["gauges"] |= {
         "waiting": len(session.memory_queue) + sum(behind),
         "buffer-total": total,
@@ -44,11 +45,11 @@ def groups_of(producer: Any, started_ms: float) -> dict[str, dict[str, Any]]:
     }
     found: dict[str, dict[str, Any]] = dict(metric_table.groups(counts))
     found["producer-metrics"] |= {
-        "record-accepted-total": float(session.arena.records + session.arena.open_records),
-        "byte-total": float(session.arena.bytes),
-        "batch-total": float(session.arena.batches),
-        "batch-error-total": float(session.outcomes.failures),
-        "batches-pending": float(session.outstanding()[0]),
+        "record-accepted-total": float(channel.own.records + session.arena.open_records),
+        "byte-total": float(channel.own.bytes),
+        "batch-total": float(channel.own.batches),
+        "batch-error-total": float(channel.own.failures),
+        "batches-pending": float(channel.outstanding()[0]),
     }
     found["app-info"] = {"version": VERSION, "commit-id": _COMMIT, "start-time-ms": float(int(started_ms))}
     return found
@@ -67,20 +68,20 @@ POLL_S = 0.05
 _ANSWER_S = 5.0
 
 
-def ask_client_instance_id(producer: Any, timeout: float | None) -> "UUID | None":
+def ask_client_instance_id(channel: Channel, timeout: float | None) -> "UUID | None":
     """Return the id that a broker has assigned to the sender; None if none has within `timeout` seconds.
 
     None means max_block_ms. The sender connects to a broker if it has no connection. Raise IllegalStateError if the
     sender does not push metrics, ValueError for a negative timeout, and the errors of attaching.
     """
-    settings = producer.settings
+    settings = channel.settings
     deadline = deadline_after(settings.max_block_ms / 1000 if timeout is None else timeout)
     if timeout is not None and timeout < 0:
         raise ValueError(f"timeout={timeout}: expected a number of seconds from 0 on, or None")
     assert deadline is not None
     _check(settings.enable_metrics_push)
     while True:
-        session = producer.attached(deadline)
+        session = channel.attached(deadline)
         answer = _ask(session.attachment.socket)
         _check(answer.get("pushes", True))
         if answer.get("id"):

@@ -17,10 +17,10 @@ from libc.string cimport memcmp, memcpy, memset, strerror
 
 from cyproducer.producer.core.native cimport (
     FEW_HEADERS, HAVE_ROOM, NEED_MEMORY, NEED_METADATA, NEED_SESSION, ON_DONE, Arena, Batch, Chain, Future, Place,
-    Port, Prepared, Room, RunningSend, Session, Topic, TopicTable, TransactionMonitor, check_size, checked_header,
-    fresh_delivery, headers_as_tuple, holds_addresses, interpreter_ends, make_future, make_room, make_running_send,
-    offset_in, pack_closed, prepare, prepare_raw, put_alone, room_for_delivery, set_future, small_number, topic_of,
-    view_headers, watch, watch_delivery,
+    Port, Prepared, Room, RunningSend, Session, SessionOwner, Topic, TopicTable, TransactionMonitor, check_size,
+    checked_header, fresh_delivery, headers_as_tuple, holds_addresses, interpreter_ends, make_future, make_room,
+    make_running_send, offset_in, pack_closed, prepare, prepare_raw, put_alone, room_for_delivery, set_future,
+    small_number, topic_of, view_headers, watch, watch_delivery,
 )
 from cyproducer.record.record cimport HeaderView, RecordView
 from cyproducer.shm.protocol cimport *
@@ -38,8 +38,8 @@ from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.producer.channel import exit
 from cyproducer.producer.channel.address import Address
-from cyproducer.producer.channel.attach import SlowSenderError, check_platform
-from cyproducer.producer.channel.channel import attach_later, detach, finish, flush, succeed
+from cyproducer.producer.channel.attach import check_platform
+from cyproducer.producer.channel.channel import Channel
 from cyproducer.producer.channel.waits import BlockingRetry, count_refused, partitions_of
 from cyproducer.producer.core.native import check_name, deadline_after, log_exception, run_blocking, wait_batches
 from cyproducer.producer.extensions.interceptors import Interceptors
@@ -47,7 +47,7 @@ from cyproducer.producer.extensions.partitioners import partitioner_of
 from cyproducer.producer.refused_methods import ADVICE, LENGTH, refuse_methods
 from cyproducer.producer.core.loop_callback import in_running_loop
 from cyproducer.producer.metrics import ask_client_instance_id, groups_of
-from cyproducer.producer.transactions.transaction_manager import Channel, PendingCall, TransactionManager
+from cyproducer.producer.transactions.transaction_manager import PendingCall, TransactionManager
 from cyproducer.shm import system_clock
 from cyproducer.transaction_states import TransactionState
 from cyproducer.types import ArrayMetadata, ProducerRecord

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from cyproducer.config.settings import Settings
 from cyproducer.producer.producer import KafkaProducer, restore_producer, run_transactional
-from cyproducer.producer.transactions.transaction_manager import Channel, TransactionManager
+from cyproducer.producer.transactions.transaction_manager import TransactionManager
 from cyproducer.shm import system_clock
 
 __all__ = ["SenderIdentity", "Shared", "participant", "sender_of", "share"]
@@ -58,8 +58,8 @@ def participant(settings: dict[str, Any], transaction: Shared) -> KafkaProducer:
 
 def sender_of(producer: KafkaProducer) -> SenderIdentity:
     """Return the sender of a producer, which is attached if needed. Raise SenderUnavailableError."""
-    channel = Channel(producer)
-    session = channel.attached(system_clock.monotonic() + channel.max_block_s)
+    channel = producer._channel()
+    session = channel.attached(system_clock.monotonic() + channel.settings.max_block_ms / 1000)
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         host = file.read().strip()
     return SenderIdentity(session.attachment.socket.getpeername(), f"{host}/{session.attachment.sender_state}")

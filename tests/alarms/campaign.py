@@ -121,7 +121,7 @@ class Campaign:
     def _end(self, holder: KafkaProducer, before: int) -> None:
         for producer in (self.producer, holder):
             producer.flush(60)
-            session = producer._session  # type: ignore[attr-defined]
+            session = producer._channel().session  # type: ignore[attr-defined]
             for name, left in (("waiters", session.waiters), ("waiters for metadata", session.topics.waiters)):
                 if left:
                     self.found.append(f"{len(left)} {name} are left")

@@ -128,14 +128,14 @@ class FrontEnd:
 
     def _attach(self) -> None:
         before = time.monotonic_ns()
-        self.producer.attached(time.monotonic() + self.attach_timeout_s())
+        self.producer._channel().attached(time.monotonic() + self.attach_timeout_s())
         self.journal.put(journal.ATTACHED, 0, time.monotonic_ns() - before)
         self._look_at_session()
 
     def _look_at_session(self) -> None:
         """Journal that another sender has taken over all accepted records, once it has."""
-        session = self.producer._session
-        if session is self.session or session.unsent or not session.alive:
+        session = self.producer._channel().session
+        if session is self.session or self.producer._channel().unsent or not session.alive:
             return
         try:
             founder, _, _ = peer_credentials(session.attachment.socket)

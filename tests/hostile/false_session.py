@@ -66,13 +66,13 @@ class FalseSession:
     def tell(self, steps: list[Step]) -> None:
         """Send messages to an attached producer. It must go on, or attach anew when it is used next."""
         with self._running(), KafkaProducer(sender=self.live.path, max_block_ms=_BLOCK_MS) as producer:
-            session = producer.attached(time.monotonic() + _WAIT_S)
+            session = producer._channel().attached(time.monotonic() + _WAIT_S)
             peer = self._peer_of(session)
             for step in steps:
                 self.inputs += 1
                 send_step(peer.socket, step)
             session.on_control()
-            again = producer.attached(time.monotonic() + _WAIT_S)
+            again = producer._channel().attached(time.monotonic() + _WAIT_S)
             assert again.alive
             assert again is session or not session.alive
             producer.close(0)

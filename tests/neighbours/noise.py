@@ -54,7 +54,7 @@ def want(path: str, topics: int) -> None:
     for number in range(topics):
         producer.send(f"wanted-{number}", b"x")
     producer.flush(600)
-    session = producer._session
+    session = producer._channel().session
     wait_for_go()
     while True:
         session.want_topic("wanted-0")

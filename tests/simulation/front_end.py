@@ -161,7 +161,7 @@ class FrontEnd:
             self.pending = [sent for sent in self.pending if not sent.future.done()]
         elif self.attach_id >= 0:
             # Like the next call of send(): take the releases that came after the last result.
-            self.producer._session.drain()
+            self.producer._channel().session.drain()
 
     def _read_control(self, control: socket.socket) -> None:
         while True:

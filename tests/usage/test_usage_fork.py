@@ -29,7 +29,7 @@ BEGINNING = """
             return True
     parent = os.getpid()
     pending = stream(b"parent")[-1]
-    attach_id = producer._session.attachment.attach_id
+    attach_id = producer._channel().session.attachment.attach_id
 """
 # The parent still has its session, and all of its outcomes come through it.
 END = """
@@ -37,7 +37,7 @@ END = """
     stream(b"parent", 100)
     producer.flush(30)
     assert pending.succeeded()
-    assert producer._session.attachment.attach_id == attach_id
+    assert producer._channel().session.attachment.attach_id == attach_id
 """
 
 Check = Callable[..., None]
@@ -188,7 +188,7 @@ def test_programs_started_by_vfork_posix_spawn_and_exec(check: Check) -> None:
 
 # A program that does not know its open descriptors closes all; its own files get their numbers.
 DAEMON = """
-    sockets = [*producer._session.descriptors, producer._session.attachment.sender_wake_fd]
+    sockets = [*producer._channel().session.descriptors, producer._channel().session.attachment.sender_wake_fd]
     {forks}
     os.closerange(0, 4096)
     numbers = [os.open(sys.argv[3], os.O_RDWR | os.O_CREAT | os.O_APPEND) for _ in range(100)]

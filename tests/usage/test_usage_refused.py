@@ -116,7 +116,7 @@ def test_no_limit_of_the_application_is_the_senders(
         resource.setrlimit(number, (most, resource.getrlimit(number)[1]))
     producer = make(buffer_memory=1 << 20)
     producer.send(topic, b"0", key=b"k").result(30)
-    pid = producer._session.attachment.sender_pid
+    pid = producer._channel().session.attachment.sender_pid
     names = ("FSIZE", "CPU", "NOFILE", "AS", "DATA")
     limits = [resource.prlimit(pid, getattr(resource, "RLIMIT_" + name)) for name in names]
     print([soft == hard for soft, hard in limits])

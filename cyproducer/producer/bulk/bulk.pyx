@@ -36,23 +36,23 @@ cdef uint64_t SLOW_WAIT_NS = 2000000        # a broker is slow if half a window 
 cdef double WINDOW_TIMEOUT_S = 0.005
 
 
-def send_array(producer, topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
+def send_array(channel_of, partitioner, topic, values, keys=None, partition=None, timestamps_ms=None, headers=None):
     """Implement `KafkaProducer.send_array`."""
     check_name(topic)
-    return _send(producer, rows_of_arrays(topic, values, keys, partition, timestamps_ms, headers))
+    return _send(channel_of, partitioner, rows_of_arrays(topic, values, keys, partition, timestamps_ms, headers))
 
 
-def send_arrow(producer, table, topic=None):
+def send_arrow(channel_of, partitioner, table, topic=None):
     """Implement `KafkaProducer.send_arrow`."""
     if topic is not None:
         check_name(topic)
-    return _send(producer, rows_of_table(table, topic))
+    return _send(channel_of, partitioner, rows_of_table(table, topic))
 
 
-cdef BulkFuture _send(object producer, Rows rows):
+cdef BulkFuture _send(object channel_of, object partitioner, Rows rows):
     cdef Bulk bulk = Bulk.__new__(Bulk)
-    bulk.producer = producer
-    bulk.settings = producer.settings
+    bulk.channel_of = channel_of
+    bulk.settings = channel_of().settings
     bulk.rows = rows
     bulk.plain = rows.is_plain()
     needed = rows.partitions_needed()
@@ -63,9 +63,9 @@ cdef BulkFuture _send(object producer, Rows rows):
     bulk._check_sizes(bulk.settings.max_request_size, "max_request_size of this producer")
     try:
         bulk._find_topics(needed)
-        if producer._partitioner is not None:
+        if partitioner is not None:
             counts = [bulk.targets[at].partition_count for at in range(len(rows.topics))]
-            place_rows(rows, bulk.session, counts, producer._partitioner)
+            place_rows(rows, bulk.session, counts, partitioner)
             bulk.plain = False
         bulk._run()
     except BaseException as error:  # including exceptions of signal handlers
@@ -91,7 +91,8 @@ cdef BulkFuture _send(object producer, Rows rows):
 cdef class Bulk:
     """The state of one running call."""
 
-    cdef object producer
+    cdef object channel_of          # returns the SessionOwner of this process
+    cdef SessionOwner channel
     cdef object settings
     cdef Rows rows
     cdef BulkFuture future
@@ -416,9 +417,9 @@ cdef class Bulk:
     cdef int _block(self, Room missing, Session session, str topic, int32_t needed) except -1:
         """Wait for what is missing, as Retry.wait() does. The deadline is that of the first call since _end_wait()."""
         if self.retry is None:
-            self.retry = BlockingRetry(self.producer, self.settings.max_block_ms / 1000)
+            self.retry = BlockingRetry(self.settings.max_block_ms / 1000)
             self.place = self.retry.place
-        run_blocking(self.retry.wait(missing, session, topic, needed))
+        run_blocking(self.retry.wait(missing, self.channel, session, topic, needed))
         return 0
 
     cdef int _end_wait(self) except -1:
@@ -479,11 +480,12 @@ cdef class Bulk:
 
         Check the rows against the session's max_request_size if that is smaller.
         """
-        cdef Session session = self.producer._session
-        if self.producer._is_closed or not session.alive:  # closed: its session lives until the flush is over
-            self._block(NEED_SESSION, session, self.rows.topics[0], 0)
-            session = self.producer._session
-        self.session = session
+        cdef Session session
+        self.channel = self.channel_of()
+        if self.channel.closing or not self.channel.session.alive:  # closing: the session lives until it is flushed
+            self._block(NEED_SESSION, self.channel.session, self.rows.topics[0], 0)
+            self.channel = self.channel_of()
+        self.session = session = self.channel.session
         self.port = &session.arena.port
         if session.arena.max_request < <Py_ssize_t>self.settings.max_request_size:
             limit_name = f"the max_request_size of the sender at {self.settings.sender}"

@@ -111,7 +111,7 @@ cdef class BulkFuture:
                 batch.refuse_child()
                 if drained:
                     return batch
-                batch.session.look()
+                batch.owner.look()
                 drained = True
                 if not batch.done:
                     return batch
@@ -131,7 +131,7 @@ cdef class BulkFuture:
             if not wait_batches(self._pending_batches(), remaining):
                 raise errors.KafkaTimeoutError(
                     f"topic {batch.topic!r}: {self._count(False)} of {self.rows} rows have no outcome "
-                    f"within {timeout} s; they are still under way{batch.session.topics.why_late}"
+                    f"within {timeout} s; they are still under way{batch.owner.why_late}"
                 )
 
     def _pending_batches(self, bint first_only=False):
@@ -353,12 +353,12 @@ cdef class BulkFuture:
                 log_exception("a callback of %r raised an exception", self)
 
     def __await__(self):
-        cdef object session
+        cdef object owner
         cdef Batch batch = self._unsettled()
         while batch is not None:
-            session = batch.session
-            if session is not None:
-                yield from session.hooks.wait_batch_async(batch).__await__()
+            owner = batch.owner
+            if owner is not None:
+                yield from owner.wait_async(batch).__await__()
             batch = self._unsettled()
         return self.result()
 

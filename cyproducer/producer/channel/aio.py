@@ -7,16 +7,27 @@ import heapq
 import itertools
 import threading
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from cyproducer import errors
 from cyproducer.host.interrupts import pass_on
-from cyproducer.producer.channel.waits import Producer, Retry, count_refused, no_memory, no_metadata
-from cyproducer.producer.core.native import Batch, Future, Place, Session, WaitQueue, leave_all
+from cyproducer.producer.channel.waits import Retry, count_refused, no_memory, no_metadata
+from cyproducer.producer.core.native import (
+    Batch,
+    Future,
+    Place,
+    Prepared,
+    Room,
+    Session,
+    SessionOwner,
+    WaitQueue,
+    leave_all,
+)
 from cyproducer.shm import system_clock
 from cyproducer.shm.native import Duplicate, Timer, in_child
 
-__all__ = ["pause", "resolve", "wait_for_result"]
+__all__ = ["Sending", "attach", "pause", "resolve", "running_loop", "send", "wait_batch", "wait_for_result"]
 
 
 # ------------------------------------------------------------ timers
@@ -146,18 +157,6 @@ in_child(_of_loops.clear)  # their descriptors are closed there
 _SAME_DEADLINE_S = 0.1
 _NO_THREAD_S = 0.1
 _LOOK_S, _SELDOM_S = 0.1, 5.0
-
-_connecting: "dict[int, _Connecting]" = {}
-_connecting_lock = threading.Lock()
-
-
-def _forget_in_child() -> None:
-    global _connecting_lock
-    _connecting_lock = threading.Lock()
-    _connecting.clear()  # the threads exist only in the parent
-
-
-in_child(_forget_in_child)
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -313,31 +312,31 @@ async def wait_batch(batch: Batch, deadline: float | None = None) -> bool:
     Return False if `deadline` (time.monotonic(); None: no limit) comes first.
     """
     waiter = LoopWaiter(running_loop())
-    session: Session = batch.session
-    if not batch.add_waiter(waiter):
+    owner = batch.owner
+    if owner is None or not batch.add_waiter(waiter):
         return True
     try:
-        while not batch.done and not session.over:
+        while not batch.done and not owner.over:
             if deadline is not None and system_clock.monotonic() >= deadline:
                 return False
-            if session.recovering:
-                await _wait_for_successor(waiter, session, deadline)
+            if owner.recovering:
+                await _wait_for_recovery(waiter, owner, deadline)
             else:
-                await waiter.wait(session, deadline)
+                await waiter.wait(owner.session, deadline)
             waiter.reset()
-            session = session.latest
         return True
     finally:
         batch.remove_waiter(waiter)
 
 
-async def _wait_for_successor(waiter: LoopWaiter, session: Session, deadline: float | None) -> None:
-    """Wait until the session has a successor, its unsent batches have failed, or `deadline` comes."""
+async def _wait_for_recovery(waiter: LoopWaiter, owner: SessionOwner, deadline: float | None) -> None:
+    """Wait until the owner has another session, its unsent batches have failed, or `deadline` comes."""
+    session = owner.session
     try:
         session.enter_sleep(waiter.registered)
-        if session.successor is not None:  # another thread has made it, and has woken those that had entered
+        if not owner.recovering or owner.session is not session:  # another thread has woken those that had entered
             return
-        if session.hooks.begin_recovery(session):
+        if owner.begin_recovery():
             await wait_for_result(waiter.future, deadline)
         else:
             await pause(_NO_THREAD_S)
@@ -345,61 +344,32 @@ async def _wait_for_successor(waiter: LoopWaiter, session: Session, deadline: fl
         session.leave_sleep(waiter.registered)
 
 
-class _Connecting:
-    """A thread that attaches a producer, for all coroutines that wait for it."""
+async def attach(owner: SessionOwner, deadline: float) -> None:
+    """Attach in a thread, because attaching may start a process and wait for it. Raise its error."""
+    loop = asyncio.get_running_loop()
+    attached: asyncio.Future[bool] = loop.create_future()
 
-    __slots__ = ("deadline", "producer", "waiting")
-
-    def __init__(self, producer: Producer, deadline: float) -> None:
-        self.producer = producer
-        self.deadline = deadline
-        self.waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[bool], float]] = []
-
-    def run(self) -> None:
-        error: BaseException | None = None
+    def told(error: BaseException | None, attempted: float) -> None:
+        # A coroutine with a much later deadline than this attempt gets no error: it tries again.
+        given = copy.copy(error) if deadline - attempted < _SAME_DEADLINE_S else None
         try:
-            self.producer.attached(self.deadline)
-        except BaseException as raised:
-            error = raised
-        with _connecting_lock:
-            _connecting.pop(id(self.producer), None)
-        for loop, attached, deadline in self.waiting:
-            # A coroutine with a much later deadline than this attempt gets no error: it tries again.
-            given = copy.copy(error) if deadline - self.deadline < _SAME_DEADLINE_S else None
-            try:
-                loop.call_soon_threadsafe(_settle, attached, given)
-            except RuntimeError:
-                pass  # the loop is closed: no coroutine waits in it
+            loop.call_soon_threadsafe(_end_attach, attached, given)
+        except RuntimeError:
+            pass  # the loop is closed: no coroutine waits in it
+
+    owner.attach_in_background(deadline, told)
+    # The attempt may be that of a call with a later deadline.
+    if not await wait_for_result(attached, deadline + _SAME_DEADLINE_S):
+        raise errors.SenderUnavailableError("no sender in time: another call is still attaching; try again")
 
 
-def _settle(attached: "asyncio.Future[bool]", error: BaseException | None) -> None:
+def _end_attach(attached: "asyncio.Future[bool]", error: BaseException | None) -> None:
     if attached.done():
         return
     if error is None:
         attached.set_result(True)
     else:
         attached.set_exception(error)
-
-
-async def _attach(producer: Producer, deadline: float) -> None:
-    """Attach the producer in a thread, because attaching may start a process and wait for it.
-
-    The thread ends with the attempt. Raise its error.
-    """
-    loop = asyncio.get_running_loop()
-    attached: asyncio.Future[bool] = loop.create_future()
-    with _connecting_lock:
-        connecting = _connecting.get(id(producer))
-        if connecting is not None:
-            connecting.waiting.append((loop, attached, deadline))
-        else:
-            connecting = _Connecting(producer, deadline)
-            connecting.waiting.append((loop, attached, deadline))
-            threading.Thread(target=connecting.run, name="cyproducer-attach", daemon=True).start()
-            _connecting[id(producer)] = connecting
-    # The attempt may be that of a call with a later deadline.
-    if not await wait_for_result(attached, deadline + _SAME_DEADLINE_S):
-        raise errors.SenderUnavailableError("no sender in time: another call is still attaching; try again")
 
 
 def _enter_line(place: Place, lines: dict[Any, WaitQueue], key: tuple[str, asyncio.AbstractEventLoop]) -> None:
@@ -430,9 +400,9 @@ async def _be_first(place: Place, waiter: LoopWaiter, deadline: float) -> bool:
 class _LoopRetry(Retry):
     """The waits of a coroutine."""
 
-    def __init__(self, producer: Producer, loop: asyncio.AbstractEventLoop, max_block_s: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_block_s: float) -> None:
         self._waiter = LoopWaiter(loop)
-        super().__init__(producer, Place(self._waiter, False), max_block_s)
+        super().__init__(Place(self._waiter, False), max_block_s)
 
     @property
     def waiter(self) -> LoopWaiter:
@@ -443,12 +413,25 @@ class _LoopRetry(Retry):
         """Return another waiter of the same kind."""
         return LoopWaiter(self._waiter.loop)
 
-    async def attach(self) -> None:
-        """Attach the producer to a sender by the deadline, in a thread. Raise SenderUnavailableError."""
-        await _attach(self.producer, self.deadline)
+    async def attach(self, owner: SessionOwner) -> None:
+        """Attach to a sender by the deadline, in a thread. Raise SenderUnavailableError."""
+        await attach(owner, self.deadline)
 
 
-async def send(producer: Producer, prepared: Any, max_block_s: float) -> Future:
+class Sending(NamedTuple):
+    """A record that a call of send_async() is to send.
+
+    channel_of   returns the channel of the present process
+    attempt      appends the record, or returns None and what it needs before the next attempt
+    """
+
+    channel_of: Callable[[], SessionOwner]
+    attempt: Callable[[Prepared, Place | None], tuple[Future | None, Room]]
+    record: Prepared
+    max_block_s: float
+
+
+async def send(sending: Sending) -> Future:
     """Send the record that KafkaProducer.send_async has prepared, and return its future.
 
     Wait in the event loop for a session, metadata or memory, up to `max_block_s` seconds; then raise the error of
@@ -456,37 +439,38 @@ async def send(producer: Producer, prepared: Any, max_block_s: float) -> Future:
     """
     try:
         loop = running_loop()
-        if (prepared.topic_name, loop) not in producer._lines:
-            future, _ = producer._attempt_prepared(prepared, None)
+        if (sending.record.topic_name, loop) not in sending.channel_of().lines:
+            future, _ = sending.attempt(sending.record, None)
             if future is not None:
                 return future
-        return await _send_in_turn(producer, prepared, _LoopRetry(producer, loop, max_block_s), max_block_s)
+        return await _send_in_turn(sending, _LoopRetry(loop, sending.max_block_s))
     except errors.KafkaError as error:
-        count_refused(producer, error)
+        count_refused(sending.channel_of(), error)
         raise
 
 
-async def _send_in_turn(producer: Producer, prepared: Any, retry: _LoopRetry, max_block_s: float) -> Future:
+async def _send_in_turn(sending: Sending, retry: _LoopRetry) -> Future:
     """Send the record when those before it in its line are sent, and wait for what it lacks."""
-    place = Place(retry.waiter, False)
+    place, record = Place(retry.waiter, False), sending.record
     try:
-        _enter_line(place, producer._lines, (prepared.topic_name, retry.waiter.loop))
+        _enter_line(place, sending.channel_of().lines, (record.topic_name, retry.waiter.loop))
         while True:
             if not await _be_first(place, retry.waiter, retry.deadline):
-                raise _queue_timeout(producer._session, prepared, max_block_s)
-            future, missing = producer._attempt_prepared(prepared, retry.place)
+                raise _queue_timeout(sending.channel_of(), record, sending.max_block_s)
+            future, missing = sending.attempt(record, retry.place)
             if future is not None:
                 return future
-            await retry.wait(missing, producer._session, prepared.topic_name, prepared.wanted_partition)
+            owner = sending.channel_of()
+            await retry.wait(missing, owner, owner.session, record.topic_name, record.wanted_partition)
     finally:
         leave_all(retry.place, place)
 
 
-def _queue_timeout(session: Session, prepared: Any, max_block_s: float) -> errors.KafkaError:
+def _queue_timeout(owner: SessionOwner, record: Prepared, max_block_s: float) -> errors.KafkaError:
     """Return the error for a send whose time is over before it is the first in its queue."""
+    session = owner.session
     if session.alive:
-        if session.topics.state(prepared.topic_name)[0] > prepared.wanted_partition:
+        if session.topics.state(record.topic_name)[0] > record.wanted_partition:
             return no_memory(session, max_block_s)
-        return no_metadata(session, prepared.topic_name, prepared.wanted_partition)
-    text = session.trouble or f"no sender within max_block_ms={round(max_block_s * 1000)}"
-    return errors.SenderUnavailableError(text)
+        return no_metadata(session, record.topic_name, record.wanted_partition)
+    return errors.SenderUnavailableError(owner.trouble or f"no sender within max_block_ms={round(max_block_s * 1000)}")

@@ -1,4 +1,4 @@
-"""Flushes all attached producers when the process exits."""
+"""Flushes all producers when the process exits."""
 
 import atexit
 import logging
@@ -7,9 +7,8 @@ import sys
 import weakref
 from typing import Any
 
-from cyproducer.producer.channel.channel import finish, settle_all
-from cyproducer.producer.channel.waits import Producer
-from cyproducer.producer.core.callbacks import describe
+from cyproducer.producer.channel.channel import Channel
+from cyproducer.producer.channel.delivery import describe
 from cyproducer.shm import system_clock
 
 __all__ = ["register"]
@@ -18,16 +17,16 @@ _REATTACH_S = 5.0  # the time to find another sender for unsent batches
 _LAST = -100  # priority among multiprocessing's finalizers: others that run before may still send
 
 _log = logging.getLogger("cyproducer")
-_producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
+_channels: "weakref.WeakSet[Channel]" = weakref.WeakSet()
 _flushed_process: int | None = None  # PID that was flushed at exit
 _finalized_process: int | None = None  # PID that has registered with multiprocessing's finalizers
 _flushed_s = 0.0  # seconds that the flush at exit has waited so far
-_reported: set[tuple[int, int, int]] = set()  # (producer, batches, records) that were logged as left at exit
+_reported: set[tuple[int, int, int]] = set()  # (channel, batches, records) that were logged as left at exit
 
 
-def register(producer: Producer) -> None:
-    """Flush this producer at exit, if it is still used then. Called when it has attached to a sender."""
-    _producers.add(producer)
+def register(channel: Channel) -> None:
+    """Flush this channel at exit, if it is still used then."""
+    _channels.add(channel)
     _flush_in_children()
 
 
@@ -49,24 +48,22 @@ def _flush_at_exit() -> None:
 
 
 def _flush_all(started: float) -> None:
-    for producer in list(_producers):
-        if not producer._is_closed:
-            session = producer._session
-            session.look()
-            session.latest.arena.seal_all()
-    settle_all(started + _REATTACH_S)
-    for producer in list(_producers):
-        if producer._is_closed:
-            continue
-        timeout = producer.settings.exit_flush_timeout_ms
-        if timeout > 0 and not finish(producer, started + timeout / 1000):
-            batches, records = producer._session.outstanding()
-            if (id(producer), batches, records) in _reported:
+    for channel in _open_channels():
+        channel.look()
+        channel.session.arena.seal_all()
+    for channel in list(_channels):
+        if not channel.recover(started + _REATTACH_S):
+            batches, records = channel.outstanding()
+            _log.error("no sender was found before exit for %d records in %d batches: they are lost", records, batches)
+    for channel in _open_channels():
+        timeout = channel.settings.exit_flush_timeout_ms
+        if timeout > 0 and not channel.finish(started + timeout / 1000):
+            batches, records = channel.outstanding()
+            if (id(channel), batches, records) in _reported:
                 continue
-            _reported.add((id(producer), batches, records))
+            _reported.add((id(channel), batches, records))
             if batches == 0:
-                delivery = producer._session.delivery
-                _log.warning("after exit_flush_timeout_ms=%d %s", timeout, describe(delivery))
+                _log.warning("after exit_flush_timeout_ms=%d %s", timeout, describe(channel.delivery))
                 continue
             _log.warning(
                 "%d records in %d batches have no outcome after exit_flush_timeout_ms=%d; %s%s",
@@ -76,8 +73,13 @@ def _flush_all(started: float) -> None:
                 "they are lost if the container ends with this process (PID 1)"
                 if os.getpid() == 1
                 else "the sender continues to deliver them",
-                producer._session.topics.why_late,
+                channel.why_late,
             )
+
+
+def _open_channels() -> list[Channel]:
+    """Return the channels of this process whose producers are not closed."""
+    return [channel for channel in list(_channels) if not channel.closing and not channel.foreign]
 
 
 def _flush_in_children() -> None:

@@ -5,16 +5,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from cyproducer import errors
-from cyproducer.config.settings import Settings
 from cyproducer.producer.core.native import (
     PERMANENT_ERRORS,
     Batch,
-    Future,
     Place,
     Room,
     Session,
+    SessionOwner,
     Waiter,
-    WaitQueue,
     check_name,
     deadline_after,
     run_blocking,
@@ -139,21 +137,6 @@ class RetryWaiter(Protocol):
     async def wait(self, session: Session, deadline: float) -> bool: ...
 
 
-class Producer(Protocol):
-    """What this package uses of KafkaProducer, which it may not import."""
-
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def _session(self) -> Session: ...
-    @property
-    def _is_closed(self) -> bool: ...
-    @property
-    def _lines(self) -> dict[Any, WaitQueue]: ...
-    def attached(self, deadline: float) -> Any: ...
-    def _attempt_prepared(self, record: Any, place: Place | None) -> tuple[Future | None, Room]: ...
-
-
 class BlockingWaiter:
     """The wake-up of a waiting thread. It has the methods of aio.LoopWaiter, but its wait blocks."""
 
@@ -177,7 +160,8 @@ class BlockingWaiter:
     async def wait(self, session: Session, deadline: float) -> bool:
         """Wait until notified or the session ends. Return False if `deadline` (time.monotonic()) comes first."""
         native = self.registered
-        return wait_until([session], native, lambda: native.wanted <= 0 or not session.alive, deadline)
+        owner = session.owner
+        return owner is None or wait_until([owner], native, lambda: native.wanted <= 0 or not session.alive, deadline)
 
 
 async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, needed: int, deadline: float) -> None:
@@ -210,13 +194,12 @@ async def wait_metadata(session: Session, waiter: RetryWaiter, topic: str, neede
         session.topics.remove_waiter(waiter.registered)
 
 
-def partitions_of(producer: Producer, topic: str) -> set[int]:
+def partitions_of(owner: SessionOwner, topic: str) -> set[int]:
     """Return the topic's partition numbers. Wait up to max_block_ms. Raise the errors of send()."""
     check_name(topic)
-    _ = producer._session  # raises an error if the producer has no settings
-    deadline = system_clock.monotonic() + producer.settings.max_block_ms / 1000
+    deadline = system_clock.monotonic() + owner.settings.max_block_ms / 1000
     while True:
-        session: Session = producer.attached(deadline)
+        session = owner.attached(deadline)
         found = session.topic_leaders(topic)
         if found:
             return set(range(len(found)))
@@ -226,21 +209,20 @@ def partitions_of(producer: Producer, topic: str) -> set[int]:
 class Retry(ABC):
     """The waits of one call of a send method: its deadline, and its place in a session's queue for memory.
 
-    producer      the KafkaProducer
     place         the place of this call, which its owner leaves when the call ends
     max_block_s   seconds from now to the deadline, at which a wait raises an error
     """
 
-    def __init__(self, producer: Producer, place: Place, max_block_s: float) -> None:
-        self.producer = producer
+    def __init__(self, place: Place, max_block_s: float) -> None:
         self.place = place
         self.deadline = system_clock.monotonic() + max_block_s
         self._max_block_s = max_block_s
 
-    async def wait(self, missing: Room, session: Session, topic: str, needed: int) -> None:
+    async def wait(self, missing: Room, owner: SessionOwner, session: Session, topic: str, needed: int) -> None:
         """Wait for what is missing; the caller then tries again.
 
         missing   NEED_SESSION, NEED_METADATA or NEED_MEMORY
+        owner     the channel of the present process
         session   the session of the attempt
         topic     the topic's name
         needed    the topic must have more partitions than this
@@ -249,7 +231,7 @@ class Retry(ABC):
         """
         if missing == Room.NEED_SESSION:
             self.place.leave()
-            await self.attach()
+            await self.attach(owner)
         elif missing == Room.NEED_METADATA:
             await wait_metadata(session, self.new_waiter(), topic, needed, self.deadline)
         else:
@@ -289,16 +271,16 @@ class Retry(ABC):
         """Return another waiter of the same kind."""
 
     @abstractmethod
-    async def attach(self) -> None:
+    async def attach(self, owner: SessionOwner) -> None:
         """Attach the producer to a sender by the deadline. Raise SenderUnavailableError."""
 
 
 class BlockingRetry(Retry):
     """The waits of a thread."""
 
-    def __init__(self, producer: Producer, max_block_s: float) -> None:
+    def __init__(self, max_block_s: float) -> None:
         self._waiter = BlockingWaiter()
-        super().__init__(producer, Place(self._waiter, True), max_block_s)
+        super().__init__(Place(self._waiter, True), max_block_s)
 
     @property
     def waiter(self) -> BlockingWaiter:
@@ -309,9 +291,9 @@ class BlockingRetry(Retry):
         """Return another waiter of the same kind."""
         return BlockingWaiter()
 
-    async def attach(self) -> None:
+    async def attach(self, owner: SessionOwner) -> None:
         """Attach the producer to a sender by the deadline. Raise SenderUnavailableError."""
-        self.producer.attached(self.deadline)
+        owner.attached(self.deadline)
 
 
 # ------------------------------------------------------------ outcomes
@@ -392,10 +374,7 @@ def as_completed(fs: Iterable[AnyFuture], timeout: float | None = None) -> Itera
         yield from done
 
 
-def count_refused(producer: Any, error: errors.KafkaError) -> None:
-    """Count a call that raised `error` instead of queuing its records. Kafka does not count calls of a closed producer.
-
-    producer   a KafkaProducer
-    """
+def count_refused(owner: SessionOwner, error: errors.KafkaError) -> None:
+    """Count a call that raised `error` instead of queuing its records. As in Kafka, not those of a closed producer."""
     if not isinstance(error, errors.ProducerClosedError):
-        producer._session.arena.own.count_refused(isinstance(error, errors.BufferExhaustedError))
+        owner.own.count_refused(isinstance(error, errors.BufferExhaustedError))

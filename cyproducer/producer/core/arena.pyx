@@ -214,7 +214,6 @@ cdef class Arena:
         self.token = ENDED
         self.process = fork_token()  # makes the page that `sentinel` points to
         self.sentinel = fork_page()
-        self.own = OwnMetrics()
         self.first_pending = self.last_pending = self.closed_head = self.given_head = CYP_NONE
         for i in range(LEFT_MAX):
             self.left_heads[i] = CYP_NONE
@@ -310,15 +309,10 @@ cdef class Arena:
 
     def add_blocked(self, uint64_t waited_ns):
         """Add the time that one send() has waited for memory."""
-        self.blocked_ns += waited_ns
+        self.own.blocked_ns += waited_ns
         self.own.add_buffer_wait(waited_ns)
         if is_alive(self):
-            store_relaxed(&self.port.arena.blocked_ns, self.blocked_ns)
-
-    cdef void take_counters(self, Arena former) noexcept:
-        """Continue the counters of the arena that this one replaces."""
-        self.records, self.bytes, self.batches = former.records, former.bytes, former.batches
-        self.blocked_ns = former.blocked_ns
+            store_relaxed(&self.port.arena.blocked_ns, self.own.blocked_ns)
 
     cdef int drop_references(self) except -1:
         """Let only their futures own the batches without an outcome, except those with callbacks."""
@@ -417,7 +411,7 @@ cdef class Arena:
         cdef SlotInfo *info = &self.slots[slot]
         Py_INCREF(batch)
         info.batch = <void *>batch
-        batch.owner = &info.batch
+        batch.entry = &info.batch
         info.chain = chain
         info.waits = True
         info.borrowed = False
@@ -429,7 +423,7 @@ cdef class Arena:
             self.slots[self.last_pending].next_pending = slot
         self.last_pending = slot
         self.pending += 1
-        self.batches += 1
+        self.own.batches += 1
 
     cdef int _open(
         self, Topic topic, Chain *chain, Py_ssize_t bound, int64_t timestamp, Batch batch
@@ -615,9 +609,9 @@ cdef class Arena:
         self.slots[chain.head].chain = NULL
         if chain.total:
             chain.learned = class_for(size)
-            self.records += chain.total
-            self.bytes += size
-            store_relaxed(&self.port.arena.records_sent, self.records)
+            self.own.records += chain.total
+            self.own.bytes += size
+            store_relaxed(&self.port.arena.records_sent, self.own.records)
             self.note_former(chain, chain.head)
         if full:
             self.end_turn(topic, chain.partition)
@@ -667,7 +661,7 @@ cdef class Arena:
         self.pending -= 1
         if info.batch != NULL:
             batch = <Batch>info.batch
-            batch.owner = NULL
+            batch.entry = NULL
             if not info.borrowed:
                 Py_DECREF(batch)
             info.batch = NULL
@@ -811,9 +805,9 @@ cdef int write_alone(
         CRASHPOINT(b"commit.alone")
         arena.add_pending(slots[0], batch, NULL)
         arena.note_former(&topic.chains[partition], slots[0])
-        arena.records += 1
-        arena.bytes += size
-        store_relaxed(&arena.port.arena.records_sent, arena.records)
+        arena.own.records += 1
+        arena.own.bytes += size
+        store_relaxed(&arena.port.arena.records_sent, arena.own.records)
         announce(&arena.port, CYP_SUBMIT_FULL, slots[0], arena.slots[slots[0]].generation, 0)
     free(slots)
     return status

@@ -112,14 +112,14 @@ cdef class Batch:
         raise TypeError("Batch cannot be created directly: a session creates batches")
 
     def __dealloc__(self):
-        if self.owner != NULL and self.owner[0] == <void *>self:
-            self.owner[0] = NULL
+        if self.entry != NULL and self.entry[0] == <void *>self:
+            self.entry[0] = NULL
 
     cdef void finish(self, int32_t error, int64_t base_offset, int64_t append_time) noexcept:
         self.error = error
         self.base_offset = base_offset
         self.append_time = append_time
-        self.owner = NULL
+        self.entry = NULL
         self.done = True
 
     cdef Extent extent_of(self, uint32_t index):
@@ -188,9 +188,9 @@ cdef class Batch:
             self.waiters.remove(waiter)
 
     def take_waiters(self):
-        """Remove and return the waiters (or None). Drop the session, which a finished batch does not need."""
+        """Remove and return the waiters (or None). Drop the owner, which a finished batch does not need."""
         waiters, self.waiters = self.waiters, None
-        self.session = None
+        self.owner = None
         return waiters
 
     def take_callbacks(self):
@@ -243,7 +243,7 @@ cdef class Future:
         """Return whether the outcome is known. Read outcomes that have arrived, without waiting."""
         if not self.batch.done:
             self.batch.refuse_child()
-            self.batch.session.look()
+            self.batch.owner.look()
         return self.batch.done
 
     def cancelled(self):
@@ -302,9 +302,9 @@ cdef class Future:
         return self.add_callback(function, *args, **kwargs).add_errback(function, *args, **kwargs)
 
     def __await__(self):
-        session = self.batch.session  # None as soon as another thread has taken the outcome
-        if session is not None:
-            yield from session.hooks.wait_batch_async(self.batch).__await__()
+        owner = self.batch.owner  # None as soon as another thread has taken the outcome
+        if owner is not None:
+            yield from owner.wait_async(self.batch).__await__()
         return self.result()
 
     def __repr__(self):
@@ -326,13 +326,13 @@ cdef object settle(Future future, object timeout):
     """Wait for the outcome. Raise KafkaTimeoutError after `timeout` seconds."""
     future.batch.refuse_child()
     cdef Batch batch = future.batch
-    cdef Session session = batch.session
-    if session is not None:
-        session.drain()
-    if not batch.done and not session.hooks.wait_batch(batch, timeout):
+    cdef SessionOwner owner = batch.owner
+    if owner is not None:
+        owner.session.drain()
+    if not batch.done and not wait_batch(batch, timeout):
         raise errors.KafkaTimeoutError(
             f"topic {batch.topic!r}, partition {batch.partition}: no outcome within {timeout} s; "
-            f"the record is still under way, and its future can be waited for again{session.topics.why_late}"
+            f"the record is still under way, and its future can be waited for again{owner.why_late}"
         )
 
 
@@ -373,7 +373,7 @@ cdef object watch(Future future, int kind, object function):
         raise TypeError(f"a callback must be callable, not {type(function).__name__}")
     if not future.batch.done:
         future.batch.refuse_child()
-        future.batch.session.ensure_delivery()  # lets other threads run: the batch may be done afterwards
+        future.batch.owner.ensure_delivery()  # lets other threads run: the batch may be done afterwards
     if not _is_past(future.batch) and _joins_last_run(future, kind, function):
         return
     # A new object can start the garbage collector, whose finalizers can complete the batch: none is made after this.
@@ -438,9 +438,9 @@ cdef class Run:
         self.count += 1
 
 
-cdef Batch make_batch(object session, str topic, int32_t partition, int64_t base_timestamp):
+cdef Batch make_batch(SessionOwner owner, str topic, int32_t partition, int64_t base_timestamp):
     cdef Batch batch = Batch.__new__(Batch)
-    batch.session = session
+    batch.owner = owner
     batch.topic = topic
     batch.partition = partition
     batch.base_timestamp = base_timestamp
@@ -547,7 +547,7 @@ cdef object _add_run(Batch batch, list fresh):
         return
     # Complete before another thread can run: when watch_batch returns, the callbacks may have been called.
     batch.callbacks = fresh
-    batch.session.watch_batch()
+    batch.owner.watch_batch()
 
 
 cdef object _in_order(list callbacks):

@@ -106,7 +106,7 @@ cdef list _added(list former, list found):
 # Reads what the sender counts for a process, and adds what the process counts itself.
 #
 # The sender writes its counts into the outcomes region and the snapshot. The counts of the process are those of its
-# arena (OwnMetrics), which the arenas of a producer's sessions hand on.
+# SessionOwner (OwnMetrics), which the arenas of all its sessions use.
 
 
 @cython.final
@@ -118,19 +118,11 @@ cdef class MetricCounts:
     def __init__(self, *args):
         raise TypeError("MetricCounts cannot be created directly: a session creates it")
 
-    cdef int open(self, object settings, Region outcomes, SnapshotReader snapshot) except -1:
+    cdef int open(self, Region outcomes, SnapshotReader snapshot) except -1:
         """Use the counters in the regions of this session, which the caller keeps mapped. The arena is open."""
         self.snapshot = snapshot
         self.share = <const cyp_share_metrics *>(outcomes.base + self.arena.geometry.metrics_offset)
-        self.arena.own.configure(settings)
         self.arena.own.share(&self.arena.port.arena.metrics)
-        return 0
-
-    cdef int take_over(self, MetricCounts former) except -1:
-        """Continue the counts of the session before this one."""
-        self.arena.own = former.arena.own
-        if self.share != NULL:
-            self.arena.own.share(&self.arena.port.arena.metrics)
         return 0
 
     cdef int close(self) except -1:

@@ -28,6 +28,7 @@ cdef class UnsentLists
 cdef class UnsentBatches
 cdef class OutcomeReader
 cdef class Session
+cdef class SessionOwner
 cdef class RunningSend
 cdef class TransactionMonitor
 
@@ -74,12 +75,12 @@ cdef class Extent:
 
 
 cdef class Batch:
-    cdef readonly object session        # None once the outcome is known
+    cdef readonly SessionOwner owner    # of its session; None once the outcome is known
     cdef readonly str topic
     cdef readonly list callbacks        # of Run; None: no callback is to be called
     cdef list waiters
     cdef dict far                       # index -> timestamp in ms, for deltas of more than 31 bits
-    cdef void **owner                   # pointer in the session's slot table to this batch; NULL: there is none
+    cdef void **entry                   # pointer in the session's slot table to this batch; NULL: there is none
     cdef uint64_t process               # fork_token() of the process that created the batch
     cdef int64_t base_timestamp         # ms since 1970
     cdef int64_t base_offset            # of the first record; -1: unknown
@@ -259,12 +260,18 @@ cdef int check_size(Prepared record, Py_ssize_t limit, object settings) except -
 
 
 cdef class OwnMetrics:
-    cdef cyp_own_metrics all        # since the producer was made
-    cdef const uint64_t *sentinel   # fork_page()
-    cdef uint64_t process           # fork_token() of the process that counts in `shared`
-    cdef cyp_own_metrics *shared    # in the arena, since the process has attached; NULL: it is not attached
-    cdef readonly list client       # [total, count] of each sensor of the sender, of sessions that have ended
-    cdef readonly dict topics       # the same for each topic by its name
+    cdef cyp_own_metrics all            # since the producer was made
+    cdef const uint64_t *sentinel       # fork_page()
+    cdef uint64_t process               # fork_token() of the process that counts in `shared`
+    cdef cyp_own_metrics *shared        # in the arena, since the process has attached; NULL: it is not attached
+    cdef readonly list client           # [total, count] of each sensor of the sender, of sessions that have ended
+    cdef readonly dict topics           # the same for each topic by its name
+    cdef readonly long long records     # in batches that are closed
+    cdef readonly long long bytes
+    cdef readonly long long batches
+    cdef readonly long long blocked_ns  # spent waiting for memory
+    cdef readonly long long failures    # results that were errors: of batches, and of parts of batches
+    cdef readonly int32_t first_error   # the first of them since watch(); 0: none
 
     cdef bint is_shared(self) noexcept
     cdef void share(self, cyp_own_metrics *shared) noexcept
@@ -280,8 +287,7 @@ cdef class MetricCounts:
     cdef SnapshotReader snapshot
     cdef const cyp_share_metrics *share     # what the sender counts for this process; NULL: it is not attached
 
-    cdef int open(self, object settings, Region outcomes, SnapshotReader snapshot) except -1
-    cdef int take_over(self, MetricCounts former) except -1
+    cdef int open(self, Region outcomes, SnapshotReader snapshot) except -1
     cdef int close(self) except -1
 
 
@@ -420,11 +426,7 @@ cdef class Arena:
     cdef readonly Py_ssize_t max_request    # max_request_size in bytes: the smaller of this process's and the sender's
     cdef bint freed                         # memory was freed since this was reset
     cdef readonly long long pending         # batches without an outcome
-    cdef readonly long long records         # in batches that are closed
-    cdef readonly long long bytes
-    cdef readonly long long batches
-    cdef readonly long long blocked_ns      # spent waiting for memory
-    cdef readonly OwnMetrics own            # what this process counts itself; the next session continues it
+    cdef readonly OwnMetrics own            # what this process counts itself, also in the sessions before
 
     cdef int open(self, object attachment, object settings) except -1
     cdef bint fits_batch(self, Py_ssize_t bound) noexcept
@@ -435,7 +437,6 @@ cdef class Arena:
     ) noexcept
     cdef bint close_chain(self, Chain *chain, bint full) noexcept
     cdef void announce_closed(self) noexcept
-    cdef void take_counters(self, Arena former) noexcept
     cdef int drop_references(self) except -1
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
     cdef bint is_waiting(self, uint32_t head, uint32_t generation) noexcept
@@ -510,7 +511,6 @@ cdef class UnsentLists:
     cdef bint move(self, Arena target, TopicTable known, list failed) except -1
     cdef list take_expired(self)
     cdef list take_all(self)
-    cdef int set_session(self, object session) except -1
     cdef int drop_empty(self) except -1
 
 
@@ -541,15 +541,12 @@ cdef class OutcomeReader:
     cdef const cyp_extent *extents
     cdef uint64_t head
     cdef list finished                      # batches whose waiters and callbacks are not notified yet
-    cdef readonly long long failures        # results that were errors: of batches, and of parts of batches
-    cdef readonly int32_t first_error       # the first of them since watch(); 0: none
 
     cdef int open(self, Region outcomes) except -1
     cdef int take(self) except -1
     cdef int settle(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1
     cdef int fail(self, object batches, int32_t code) except -1
     cdef list take_finished(self)
-    cdef int take_over(self, OutcomeReader former) except -1
     cdef void _count_failure(self, int32_t error) noexcept
     cdef int _apply(self, const cyp_outcome *outcome) except -1
     cdef int _read_details(self, uint32_t slot, const cyp_outcome *outcome) except -1
@@ -577,7 +574,6 @@ cdef class Session:
     cdef readonly TopicTable topics
     cdef readonly OutcomeReader outcomes
     cdef readonly MetricCounts counts
-    cdef readonly UnsentLists unsent
     cdef uint64_t checked_ns                # when the control socket was looked at last
     cdef int64_t check_after_ms             # age of an open batch at which send() checks whether the sender is alive
     cdef uint32_t epoch
@@ -585,41 +581,68 @@ cdef class Session:
     cdef int wake_fd
     cdef uint64_t own_socket_device         # identity of socket_fd
     cdef uint64_t own_socket_inode
-    cdef readonly object hooks              # SessionHooks (waiting/reattach.py); None: it has ended
-    cdef object make_delivery               # SessionHooks.make_delivery; None: it was never attached
+    cdef void *owned_by                     # the SessionOwner, see owner_of(); it is borrowed
     cdef readonly object attachment
     cdef readonly object settings
-    cdef readonly object attach_lock        # held by the thread that makes the successor
-    cdef readonly object successor          # the Session that has taken over the unsent batches, or None
-    cdef public str trouble                 # the last error of an attempt to make the successor; None
     cdef uint64_t bulk_window               # bytes that send_array may have outstanding; 0: not determined yet
     cdef Waiter spare                       # for the next thread that waits for one batch; None
     cdef readonly set waiters               # every waiter that sleeps; woken when the session ends
     cdef readonly dict loops                # asyncio: event loop -> its LoopReader
     cdef readonly WaitQueue memory_queue    # of the calls that wait for memory
-    cdef readonly object delivery           # the callback thread, None before the first callback
-    cdef readonly object ready              # deque of batches whose callbacks are to be called
-    cdef readonly long long watched         # batches with callbacks and without an outcome
     cdef readonly bint is_lost              # it has ended because its sender and the supervisor are gone
-    cdef readonly bint orphaned             # its producer is gone; futures may still exist
     cdef object __weakref__
 
     cdef Topic find_topic(self, str name)
     cpdef int look(self) except -1
     cpdef int drain(self) except -1
     cpdef int leave_sleep(self, object waiter) except -1
-    cdef int notify_finished(self) except -1
+    cdef int notify_finished(self, SessionOwner owner) except -1
     cdef int take_over(self) except -1
     cdef Waiter take_waiter(self)
     cdef int keep_waiter(self, Waiter waiter) except -1
 
-    cdef object _open_attachment(self, object attachment, object settings)
+    cdef object _open_attachment(self, object attachment)
     cdef int _drop_spare(self) except -1
     cdef int _check(self) except -1
     cdef bint _owns_descriptors(self) noexcept
-    cdef int _stop(self) except -1
-    cdef int _notify_end(self) except -1
-    cdef tuple _collect_unsent(self)
+    cdef int _stop(self, SessionOwner owner) except -1
+    cdef int _notify_end(self, SessionOwner owner) except -1
+    cdef tuple _collect_unsent(self, SessionOwner owner)
+
+
+cpdef enum ChannelState:
+    IDLE            # no sender, and no unsent batches
+    ATTACHING       # a thread finds or starts a sender
+    ATTACHED        # the session can be used
+    RECOVERING      # the sender is lost, and its unsent batches wait for another one
+    CLOSED          # the producer is closed
+    FOREIGN         # this is a forked child, and the channel is the parent's
+
+
+cdef class SessionOwner:
+    cdef readonly Session session           # the present one; it may have ended
+    cdef readonly object settings
+    cdef readonly OwnMetrics own
+    cdef readonly UnsentLists unsent        # of the sessions before
+    cdef readonly object ready              # deque of batches whose callbacks are to be called
+    cdef readonly object delivery           # the callback thread, None before the first callback
+    cdef readonly long long watched         # batches with callbacks and without an outcome
+    cdef readonly dict lines                # asyncio: (topic, event loop) -> WaitQueue of the calls that wait to send
+    cdef readonly bint orphaned             # its producer is gone; futures may still exist
+    cdef public str trouble                 # the last error of an attempt to attach; None: there was none
+    cdef public bint closing                # a call of close() has begun: nothing more is taken
+    cdef object attach_lock                 # held by the thread that attaches
+    cdef bint attaching                     # the thread with the lock is in connect()
+    cdef ChannelState now
+    cdef uint64_t process                   # fork_token() of the process that made it
+    cdef object __weakref__
+
+    cpdef int look(self) except -1
+    cdef int enter(self, ChannelState state) except -1
+    cdef int on_end(self) except -1
+    cdef int drop_empty(self) except -1
+    cdef int _make_session(self, Session ended, object connect, object wanted) except -1
+    cdef int _install(self, Session made) except -1
 
 
 cdef Topic topic_of(Session session, object name)

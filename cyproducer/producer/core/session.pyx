@@ -4,8 +4,8 @@ Every method runs with the GIL held, so only one thread appends at a time. While
 may end the session; its memory then reads as zeros (Region.vacate). The token says whether that has happened.
 
 A session ends once. end() is final: every batch gets an outcome. lose() is for a sender that is gone together with
-its supervisor: batches that may have gone out get an outcome, the others are the session's unsent batches. The next
-session of the same producer (`successor`, made by channel/channel.py) takes those over.
+its supervisor: batches that may have gone out get an outcome, the others become unsent batches of the session's owner,
+which moves them into the arena of its next session.
 """
 
 
@@ -206,18 +206,18 @@ cdef class OutcomeReader:
         return 0
 
     cdef void _count_failure(self, int32_t error) noexcept:
-        self.failures += 1
-        if self.first_error == 0:
-            self.first_error = error
+        self.arena.own.failures += 1
+        if self.arena.own.first_error == 0:
+            self.arena.own.first_error = error
+
+    @property
+    def first_error(self):
+        """The first error since watch(), also in the sessions before; 0: none."""
+        return self.arena.own.first_error
 
     def watch(self):
         """Forget the errors so far: `first_error` is the next one."""
-        self.first_error = 0
-
-    cdef int take_over(self, OutcomeReader former) except -1:
-        """Continue the counts of the session before."""
-        self.failures, self.first_error = former.failures, former.first_error
-        return 0
+        self.arena.own.first_error = 0
 
     cdef list take_finished(self):
         """Remove and return the batches that have finished since the last call."""
@@ -251,35 +251,38 @@ cdef int64_t CHECK_AFTER_MS = 500   # send() checks the sender if a batch is sti
 _sender_log = logging.getLogger("cyproducer.sender")
 
 
+cdef inline SessionOwner owner_of(Session session):
+    """Return the owner of a session; None if it has another session now, or is gone. A live session has one."""
+    return None if session.owned_by == NULL else <SessionOwner>session.owned_by
+
+
 @cython.final
 @cython.no_gc_clear
 @cython.auto_pickle(False)
 cdef class Session:
-    """Owns one attachment and ends with it. `Session(None, None)` is a session that has ended."""
+    """Owns one attachment and ends with it. `Session(owner, None)` is a session that has ended."""
 
-    def __cinit__(self, attachment, settings, hooks=None):
-        self.hooks = hooks
-        self.make_delivery = None if hooks is None else hooks.make_delivery
+    def __cinit__(self, SessionOwner owner not None, attachment):
+        self.owned_by = <void *>owner
+        self.settings = owner.settings
         self.socket_fd = self.wake_fd = -1
         self.arena = Arena.__new__(Arena)
+        self.arena.own = owner.own
         self.topics = make_topic_table(self.arena)
         self.outcomes = make_outcome_reader(self.arena, self.topics)
         self.counts = make_metric_counts(self.arena)
-        self.unsent = UnsentLists.__new__(UnsentLists)
         self.memory_queue = make_memory_queue(self.arena)
-        self.ready = deque()
         self.waiters, self.loops = set(), {}
-        self.attach_lock = threading.RLock()  # this is Python code: a signal handler may raise from here on
         if attachment is not None:
-            self._open_attachment(attachment, settings)
+            self._open_attachment(attachment)
 
-    cdef object _open_attachment(self, object attachment, object settings):
+    cdef object _open_attachment(self, object attachment):
+        cdef object settings = self.settings
         self.arena.open(attachment, settings)
         self.topics.open(attachment.snapshot)
         self.outcomes.open(attachment.outcomes)
-        self.counts.open(settings, attachment.outcomes, attachment.snapshot)
+        self.counts.open(attachment.outcomes, attachment.snapshot)
         self.attachment = attachment
-        self.settings = settings
         self.check_after_ms = <int64_t>settings.linger_ms + CHECK_AFTER_MS
         self.socket_fd = attachment.socket.fileno()
         self.wake_fd = attachment.wake_fd
@@ -295,7 +298,10 @@ cdef class Session:
         # after it. So nothing is unmapped here; the sender delivers what is in the arena.
         if self.loops is None:
             return  # __cinit__ raised an error
+        cdef SessionOwner owner = owner_of(self)
         self.arena.token = ENDED
+        if owner is not None:
+            owner.on_end()
         if self.arena.port.arena != NULL:
             self.arena.own.unshare(&self.arena.port.arena.metrics)
         if interpreter_ends():
@@ -319,22 +325,9 @@ cdef class Session:
         return is_foreign(self.arena)
 
     @property
-    def recovering(self):
-        """Whether the session has ended and its unsent batches wait for the next session."""
-        return not is_alive(self.arena) and len(self.unsent.lists) != 0 and not is_foreign(self.arena)
-
-    @property
-    def over(self):
-        """Whether the session has ended for ever: it has neither unsent batches nor a successor."""
-        return not is_alive(self.arena) and not self.recovering and self.successor is None
-
-    @property
-    def latest(self):
-        """The last session of the chain of successors; the session itself if it has none."""
-        session = self
-        while session.successor is not None:
-            session = session.successor
-        return session
+    def owner(self):
+        """The SessionOwner; None if it has another session now, or is gone."""
+        return owner_of(self)
 
     @property
     def released(self):
@@ -345,18 +338,6 @@ cdef class Session:
     def descriptors(self):
         """The descriptors that a waiter polls: the wake-up and the control socket."""
         return (self.wake_fd, self.socket_fd)
-
-    def unfinished(self):
-        """Return the batches without an outcome; those of one partition are in the order in which they were opened."""
-        found = self.arena.unfinished()
-        return found + self.unsent.batches()
-
-    def outstanding(self):
-        """Return (batches, records): how many have no outcome."""
-        batches, records = self.unsent.outstanding()
-        if is_alive(self.arena):
-            records += pending_records(self.arena)
-        return batches + self.arena.pending, records
 
     # ---------------------------------------------------------------- topics
 
@@ -372,11 +353,12 @@ cdef class Session:
 
         The unsent batches of topics that have become known are moved into the arena.
         """
+        cdef SessionOwner owner = owner_of(self)
         cdef bint changed
         if not is_alive(self.arena):
             return
         changed = self.topics.read_changes()
-        for wanted in (name, *self.unsent.topics()) if self.unsent.lists else (name,):
+        for wanted in (name, *owner.unsent.topics()) if owner.unsent.lists else (name,):
             if wanted is not None:
                 self.topics.look_up(wanted)
         self.take_over()
@@ -405,33 +387,34 @@ cdef class Session:
 
     cpdef int drain(self) except -1:
         """Take all available outcomes, free their batches' memory and notify the waiters. Return how many."""
+        cdef SessionOwner owner = owner_of(self)  # not only borrowed: the batches may be the last that refer to it
         cdef int count = self.outcomes.take()
         if count:
-            self.notify_finished()
+            self.notify_finished(owner)
         return count
 
-    cdef int notify_finished(self) except -1:
+    cdef int notify_finished(self, SessionOwner owner) except -1:
         """Notify the waiters of finished batches, pass callbacks to their thread, and offer freed memory to waiters."""
         cdef Batch batch
         cdef list notified = []
         for batch in self.outcomes.take_finished():
-            if batch.callbacks is not None:
-                self.watched -= 1
-                self.ready.append(batch)
+            if batch.callbacks is not None and owner is not None:
+                owner.watched -= 1
+                owner.ready.append(batch)
             waiters = batch.take_waiters()
             if waiters is not None:
                 notified += waiters
         error = notify_all(notified, "notify") if notified else None
         if self.arena.freed:
             self.arena.freed = False
-            if self.unsent.lists:
+            if owner is not None and owner.unsent.lists:
                 self.take_over()
             try:
                 self.memory_queue.call_next()
             except BaseException as raised:
                 error = raised
-        if self.ready and self.delivery is not None:
-            error = notify_all((self.delivery,), "poke") or error
+        if owner is not None and owner.ready and owner.delivery is not None:
+            error = notify_all((owner.delivery,), "poke") or error
         if error is not None:
             raise error
         return 0
@@ -589,8 +572,9 @@ cdef class Session:
         """End the session for ever: give every batch without an outcome one, and notify all waiters.
 
         Batches that the sender may know get `error`; unsent batches get SENDER_UNAVAILABLE. `closing`: an ended
-        session also fails its unsent batches, because no other session will follow.
+        session also fails the unsent batches of its owner, because no other session will follow.
         """
+        cdef SessionOwner owner = owner_of(self)
         if is_foreign(self.arena):
             return  # a forked child: this is the parent's session
         self.drain()
@@ -600,17 +584,20 @@ cdef class Session:
         if is_alive(self.arena):
             while self.arena.first_pending != CYP_NONE:
                 self.outcomes.settle(self.arena.first_pending, error, -1, -1)
-            self._stop()
+            self._stop(owner)
             self.attachment.close()
-        self.outcomes.fail(self.unsent.take_all(), errors.SENDER_UNAVAILABLE)
-        self.unsent.drop_empty()
+        if owner is not None:
+            self.outcomes.fail(owner.unsent.take_all(), errors.SENDER_UNAVAILABLE)
+            owner.drop_empty()
+            if closing:
+                owner.enter(CLOSED)
         if closing and self.attachment is not None:  # an exception of a handler may have divided the end
             (self.attachment.close_descriptors if self.is_lost else self.attachment.close)()
-        self._notify_end()
+        self._notify_end(owner)
         if unsettled:  # last, because a log handler may raise
             _log.warning("%s; batches without an outcome: %d; each got an error", reason, unsettled)
 
-    cdef int _stop(self) except -1:
+    cdef int _stop(self, SessionOwner owner) except -1:
         """End all appends: retire the open chains and invalidate the token.
 
         Nothing before the new token may allocate objects: a garbage collection could run a finalizer that sends.
@@ -618,40 +605,30 @@ cdef class Session:
         while self.arena.open_chains != NULL:
             self.arena.retire(self.arena.open_chains, False)
         self.arena.token = ENDED
+        if owner is not None:
+            owner.on_end()
         self.topics.forget_cached()
         self.counts.close()
         self._drop_spare()
         return 0
 
-    cdef int _notify_end(self) except -1:
+    cdef int _notify_end(self, SessionOwner owner) except -1:
         error = None
         try:
-            self.notify_finished()
+            self.notify_finished(owner)
         except BaseException as raised:
             error = raised
         asleep = list(self.waiters) + list(self.topics.waiters) + self.memory_queue.waiters()
         error = notify_all(asleep, "wake") or error
         loops, self.loops = self.loops, {}
         error = notify_all(list(loops.values()), "close") or error
-        if self.delivery is not None:
-            error = notify_all((self.delivery,), "poke") or error
+        if owner is not None and owner.delivery is not None:
+            error = notify_all((owner.delivery,), "poke") or error
         if error is not None:
             raise error
         return 0
 
     # ---------------------------------------------------------------- after the loss of the sender
-
-    def attach_alone(self, double timeout, attach):
-        """Call `attach()` while no other thread does, and return its result. Return None after `timeout` seconds.
-
-        It is native code, so that no exception of a signal's handler can leave the lock held.
-        """
-        if not self.attach_lock.acquire(timeout=timeout):
-            return None
-        try:
-            return attach()
-        finally:
-            self.attach_lock.release()
 
     def lose(self, str reason):
         """End the session because the sender and its supervisor are gone.
@@ -659,75 +636,50 @@ cdef class Session:
         Batches that may have gone out get SENDER_LOST, the others become unsent batches. The SENT words are read only
         after the batches' slots were revoked: a sender that is alive after all cannot take a batch then.
         """
+        cdef SessionOwner owner = owner_of(self)
         self.drain()
-        if not is_alive(self.arena) or self.unsent.filling:
+        if not is_alive(self.arena) or owner.unsent.filling:
             return
         self.is_lost = True
-        self.unsent.filling = True
-        # Other threads may run in between. The lock keeps them from making a successor before the list is complete.
-        with self.attach_lock:
-            lost, kept = self._collect_unsent()
-            self.unsent.filling = False
-        self.unsent.drop_empty()
+        owner.unsent.filling = True
+        # Other threads may run in between. The lock keeps them from attaching before the list is complete.
+        with owner.attach_lock:
+            lost, kept = self._collect_unsent(owner)
+            owner.unsent.filling = False
+        owner.drop_empty()
         try:
             self.attachment.close_descriptors()
-            self._notify_end()
+            self._notify_end(owner)
         finally:  # a signal handler may raise
-            if self.unsent.lists:
-                self.hooks.begin_recovery(self)
+            if owner.unsent.lists:
+                owner.begin_recovery()
         if lost or kept:  # last, because a log handler may raise
             _log.warning("%s; %d batches have an unknown outcome, %d are kept for the next sender", reason, lost, kept)
 
-    cdef tuple _collect_unsent(self):
+    cdef tuple _collect_unsent(self, SessionOwner owner):
         """Return (number of batches that may have gone out, number of unsent batches)."""
         cdef UnsentBatches unsent = UnsentBatches(self.arena, self.attachment, self.settings)
-        self.unsent.add(unsent)
+        owner.unsent.add(unsent)
         revoke(self.arena)
-        self._stop()
-        return keep_unsent(self, self.topics, self.outcomes, unsent), unsent.count
-
-    def hand_over(self, Session successor not None):
-        """Move unsent batches, callbacks and counters to `successor`, which no other thread knows yet."""
-        cdef UnsentLists unsent = self.unsent, nothing = successor.unsent
-        unsent.set_session(successor)
-        # in one step: at every moment the batches are found in one of the two sessions
-        successor.unsent = unsent
-        self.unsent = nothing
-        successor.counts.take_over(self.counts)
-        self.successor = successor
-        successor.watched, self.watched = self.watched, 0
-        successor.ready, successor.delivery = self.ready, self.delivery
-        successor.orphaned = self.orphaned
-        successor.arena.take_counters(self.arena)
-        successor.outcomes.take_over(self.outcomes)
-        self._notify_end()
+        self._stop(owner)
+        return keep_unsent(owner, self.topics, self.outcomes, unsent), unsent.count
 
     cdef int take_over(self) except -1:
         """Move the unsent batches of known topics into the arena. Return 0 if memory is lacking, else 1."""
+        cdef SessionOwner owner = owner_of(self)
         cdef list failed = []
         cdef bint room
-        if not is_alive(self.arena) or not self.unsent.lists:
+        if not is_alive(self.arena) or not owner.unsent.lists:
             return 1
-        room = self.unsent.move(self.arena, self.topics, failed)
+        room = owner.unsent.move(self.arena, self.topics, failed)
         for batch, code in failed:
             self.outcomes.fail((batch,), code)
-        self.unsent.drop_empty()
-        if self.orphaned:
+        owner.drop_empty()
+        if owner.orphaned:
             self.arena.drop_references()
         if failed:
-            self.notify_finished()
+            self.notify_finished(owner)
         return room
-
-    def expire_unsent(self):
-        """Fail batches that have waited for a sender, or for metadata, longer than delivery_timeout_ms."""
-        if is_foreign(self.arena):
-            return
-        code = errors.DELIVERY_TIMEOUT if is_alive(self.arena) else errors.SENDER_UNAVAILABLE
-        expired = self.unsent.take_expired()
-        if expired:
-            self.outcomes.fail(expired, code)
-            self.unsent.drop_empty()
-            self.notify_finished()
 
     def announce_close(self):
         """Tell the sender that every batch has its outcome, before an orderly end."""
@@ -738,19 +690,6 @@ cdef class Session:
             except OSError as error:
                 pass_on(error)  # the sender is gone already
 
-    def orphan(self):
-        """Let the sender deliver the rest after the producer was dropped; futures that are kept still resolve.
-
-        From here on only their futures own the batches. The session goes with the last of them.
-        """
-        self.orphaned = True
-        self.look()
-        if is_alive(self.arena):
-            self.arena.seal_all()
-            self.arena.drop_references()
-        if self.delivery is not None:
-            self.delivery.poke()
-
     # ---------------------------------------------------------------- event loops
 
     def watch_in(self, loop, reader):
@@ -759,45 +698,6 @@ cdef class Session:
             return False
         self.loops[loop] = reader
         return True
-
-    # ---------------------------------------------------------------- callbacks
-
-    def ensure_delivery(self):
-        """Start the callback thread unless it runs. Raise the errors of creating and starting a thread."""
-        if self.delivery is not None or self.over and not self.ready:
-            return
-        delivery = self.make_delivery(self)
-        if self.delivery is None:
-            self.delivery = delivery
-            try:
-                delivery.thread.start()
-            except BaseException:
-                if not delivery.thread.begun:
-                    self.delivery = None  # the next callback tries again
-                    delivery.close()
-                raise
-        else:
-            delivery.close()  # another thread has started one meanwhile
-
-    def retire_delivery(self):
-        """Return whether the callback thread may end. If so, forget it: the next callback starts another one."""
-        if self.successor is not None or self.watched or self.ready or not (self.orphaned or self.over):
-            return False
-        self.delivery = None
-        return True
-
-    def forget_delivery(self, delivery):
-        """Note that the thread of `delivery` has ended: the next callback starts another one."""
-        if self.delivery is delivery:
-            self.delivery = None
-
-    def watch_batch(self):
-        """Count a batch that got its first callback. The batch may be done and its callback run when this returns."""
-        self.watched += 1
-        if self.delivery is None:
-            self.ensure_delivery()
-        if self.delivery is not None:
-            self.delivery.poke()
 
 
 # ------------------------------------------------------------ record space
@@ -816,6 +716,7 @@ cdef Topic topic_of(Session session, object name):
 
 cdef int _prepare_place(Session session, Place place) except -1:
     """Take outcomes, check the sender, and check that a call may take memory: no other one waits for it before."""
+    cdef SessionOwner owner = owner_of(session)
     cdef Arena arena = session.arena
     if place is not None:
         place.arm()  # first: whatever this call lacks, it is called when memory is free
@@ -824,7 +725,7 @@ cdef int _prepare_place(Session session, Place place) except -1:
         return NEED_SESSION
     if not is_current(session.topics):
         session.refresh_topics(None)
-    if session.unsent.lists and not session.take_over():
+    if owner is not None and owner.unsent.lists and not session.take_over():
         return NEED_MEMORY  # batches that were sent earlier come first
     if not is_alive(arena):
         return NEED_SESSION
@@ -847,7 +748,7 @@ cdef int make_room(
     cdef Batch batch
     if status != HAVE_ROOM:
         return status
-    batch = make_batch(session, topic.name, partition, timestamp)
+    batch = make_batch(owner_of(session), topic.name, partition, timestamp)
     if not is_alive(arena) or partition >= topic.partition_count:
         return NEED_SESSION
     status = arena.lengthen(topic, partition, bound, timestamp, batch)
@@ -873,7 +774,7 @@ cdef Batch put_alone(
     missing[0] = <Room>_prepare_place(session, place)
     if missing[0] != HAVE_ROOM:
         return None
-    batch = make_batch(session, topic.name, partition, timestamp)
+    batch = make_batch(owner_of(session), topic.name, partition, timestamp)
     if not is_alive(arena) or partition >= topic.partition_count:
         missing[0] = NEED_SESSION
         return None

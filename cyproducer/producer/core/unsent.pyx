@@ -1,4 +1,4 @@
-"""Keeps the unsent batches of a session whose sender is gone, and moves them into the arena of the next session.
+"""Keeps the unsent batches of sessions whose sender is gone, and moves them into the arena of the next session.
 
 Their records stay in the arena of the ended session, which no other process touches any more, until the next session
 copies them into its own. It copies unchanged chunks, so every future keeps its batch and its index. The batches of a
@@ -8,7 +8,7 @@ topic wait until the next sender knows the topic; they keep the order in which t
 
 # ------------------------------------------------------------ unsent lists
 #
-# Keeps all unsent batches of a session: a list for each earlier session whose sender was lost.
+# Keeps all unsent batches of an owner: a list for each earlier session whose sender was lost.
 #
 # A method that calls Python lets other threads run, which may change the lists: each method works on a copy.
 
@@ -16,7 +16,7 @@ topic wait until the next sender knows the topic; they keep the order in which t
 @cython.final
 @cython.auto_pickle(False)
 cdef class UnsentLists:
-    """The unsent batches of a session. Its length is the number of UnsentBatches."""
+    """The unsent batches of an owner. Its length is the number of UnsentBatches."""
 
     def __cinit__(self):
         self.lists = []
@@ -49,12 +49,6 @@ cdef class UnsentLists:
     def expires_in(self):
         """Return the seconds until the next batch expires; 0.0 if there is none."""
         return min([unsent.expires_in() for unsent in list(self.lists)], default=0.0)
-
-    cdef int set_session(self, object session) except -1:
-        """Assign the batches to `session`, see UnsentBatches.set_session."""
-        for unsent in list(self.lists):
-            unsent.set_session(session)
-        return 0
 
     cdef bint move(self, Arena target, TopicTable known, list failed) except -1:
         """Move the batches of known topics into the arena `target`. Return False if memory is lacking.
@@ -168,12 +162,6 @@ cdef class UnsentBatches:
             [chain_records(self.source, slot) for entries in list(self.topics.values()) for slot, _ in list(entries)]
         )
 
-    def set_session(self, session):
-        """Assign the batches to `session`: threads that wait for one of them wait with that session from now on."""
-        cdef Batch batch
-        for batch in self.batches():
-            batch.session = session
-
     def take_expired(self):
         """Remove and return the batches that are older than delivery_timeout_ms, which the caller fails."""
         cdef uint64_t now = monotonic_ns()
@@ -269,7 +257,7 @@ cdef class UnsentBatches:
         if status != HAVE_ROOM:
             return status
         target.add_pending(head, batch, NULL)
-        target.batches -= 1  # the batch was counted when it was opened first
+        target.own.batches -= 1  # the batch was counted when it was opened first
         announce(&target.port, CYP_SUBMIT_FULL, head, target.slots[head].generation, 0)
         return HAVE_ROOM
 
@@ -346,7 +334,7 @@ cdef class UnsentBatches:
 
 
 cdef long long keep_unsent(
-    object session, TopicTable topics, OutcomeReader outcomes, UnsentBatches unsent
+    SessionOwner owner, TopicTable topics, OutcomeReader outcomes, UnsentBatches unsent
 ) except -1:
     """Give the batches that may have gone out SENDER_LOST, and add the others to `unsent`. Return how many got it.
 
@@ -363,12 +351,12 @@ cdef long long keep_unsent(
         elif chain_records(arena, slot) == 0:
             arena.remove_pending(slot)
         else:
-            _keep(session, topics, unsent, slot)
+            _keep(owner, topics, unsent, slot)
         slot = following
     return lost
 
 
-cdef int _keep(object session, TopicTable topics, UnsentBatches unsent, uint32_t slot) except -1:
+cdef int _keep(SessionOwner owner, TopicTable topics, UnsentBatches unsent, uint32_t slot) except -1:
     cdef Batch batch = None
     cdef Arena arena = unsent.source
     cdef cyp_slot_row *row = &arena.rows[slot]
@@ -377,7 +365,7 @@ cdef int _keep(object session, TopicTable topics, UnsentBatches unsent, uint32_t
     else:
         # the producer and all futures of this batch are gone
         batch = make_batch(
-            session, topics.names[topic_id_number(row.topic)], row.partition, row.base_timestamp
+            owner, topics.names[topic_id_number(row.topic)], row.partition, row.base_timestamp
         )
     unsent.add(slot, batch)
     arena.remove_pending(slot)  # after add(): unfinished() may find the batch twice, but never misses it

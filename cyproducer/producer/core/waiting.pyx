@@ -354,24 +354,28 @@ def run_blocking(coroutine):
     raise AssertionError("a coroutine of a thread has suspended")
 
 
-def wait_until(sessions, Waiter waiter not None, over, deadline):
+def wait_until(owners, Waiter waiter not None, over, deadline):
     """Wait until `over()` is true. Return False if `deadline` (time.monotonic()) comes first.
+
+    owners   the SessionOwners whose sessions are served meanwhile
 
     The caller has registered `waiter` with everything that can make `over()` true. Signals are handled; exceptions
     of their handlers are raised here.
     """
+    cdef SessionOwner owner
     cdef Session session
-    cdef list entered = []
+    cdef list entered = []      # for each owner, the session whose descriptors are polled
     waiter.open()
     try:
-        for session in sessions:
-            session.verify()
-            _enter(entered, session.latest, waiter)
+        for owner in owners:
+            owner.session.verify()
+            entered.append(owner.session)
+            (<Session>entered[len(entered) - 1]).enter_sleep(waiter)
         while not over():
             remaining = None if deadline is None else deadline - _now()
             if remaining is not None and remaining <= 0:
                 return False
-            if not _follow(entered, waiter, remaining):
+            if not _follow(owners, entered, waiter, remaining):
                 _poll_all(entered, waiter, remaining)
         return True
     finally:
@@ -380,29 +384,22 @@ def wait_until(sessions, Waiter waiter not None, over, deadline):
         waiter.close()
 
 
-cdef int _enter(list entered, Session session, Waiter waiter) except -1:
-    if session not in entered:
-        entered.append(session)
-        session.enter_sleep(waiter)
-    return 0
+cdef bint _follow(object owners, list entered, Waiter waiter, object remaining) except -1:
+    """Go on with the next sessions of owners whose session has ended. Return whether the caller has to check again.
 
-
-cdef bint _follow(list entered, Waiter waiter, object remaining) except -1:
-    """Replace sessions that have ended by their successors. Return whether the caller has to check again.
-
-    A background thread creates the successor and wakes `waiter`. If no thread can be started, this one does its work.
+    A background thread attaches and wakes `waiter`. If no thread can be started, this one does its work.
     """
-    cdef Session session
+    cdef SessionOwner owner
     cdef bint changed = False
-    for session in [session for session in entered if not session.alive]:
-        if session.latest is not session:
-            entered.remove(session)
-            session.leave_sleep(waiter)
-            _enter(entered, session.latest, waiter)
+    for at, owner in enumerate(owners):
+        if owner.session is not entered[at]:
+            (<Session>entered[at]).leave_sleep(waiter)
+            entered[at] = owner.session
+            owner.session.enter_sleep(waiter)
             changed = True
-        elif session.recovering and not session.hooks.begin_recovery(session):
+        elif owner.recovering and not owner.begin_recovery():
             slice_s = INLINE_S if remaining is None else min(INLINE_S, remaining)
-            session.hooks.settle(session, _now() + slice_s)
+            owner.recover(_now() + slice_s)
             changed = True
     return changed
 
@@ -437,15 +434,15 @@ def wait_batch(Batch batch, timeout):
 cdef class _Awaited:
     """The batches of one wait: those that had no outcome when it began."""
 
-    cdef list sessions
+    cdef list owners
     cdef list left
     cdef bint any_of
 
     def __call__(self):
         """Return whether the wait is over. Raise ForkedFutureError in a forked child."""
-        cdef Session session
-        for session in self.sessions:
-            if session.foreign:
+        cdef SessionOwner owner
+        for owner in self.owners:
+            if owner.foreign:
                 # A signal's handler or another greenlet has forked.
                 raise errors.ForkedFutureError(
                     "this process was forked while it waited: the records belong to the parent process, and only "
@@ -470,33 +467,33 @@ def wait_batches(batches, timeout, bint any_of=False):
     cdef list pending = []
     cdef _Awaited over = _Awaited()
     deadline = deadline_after(timeout)
-    over.sessions, over.any_of = [], any_of
+    over.owners, over.any_of = [], any_of
     try:
         for batch in batches:
-            session = batch.session  # before add_waiter: a batch that another thread finishes has no session
+            owner = batch.owner  # before add_waiter: a batch that another thread finishes has no owner
             if batch.add_waiter(waiter):
                 pending.append(batch)
-                if session not in over.sessions:
-                    over.sessions.append(session)
+                if owner not in over.owners:
+                    over.owners.append(owner)
             elif any_of:
                 return True
         if not pending:
             return True
         waiter.wanted = 1 if any_of else len(pending)
         over.left = list(pending)
-        return wait_until(over.sessions, waiter, over, deadline)
+        return wait_until(over.owners, waiter, over, deadline)
     finally:
         for batch in pending:
             batch.remove_waiter(waiter)
 
 
-def await_callbacks(Session session not None, deadline):
+def await_callbacks(SessionOwner owner not None, deadline):
     """Wait until the callbacks that are ready have run. Return False if `deadline` (time.monotonic()) comes first.
 
     Do not wait on the thread that runs them.
     """
     cdef Waiter waiter = Waiter()
-    delivery = session.delivery
+    delivery = owner.delivery
     if delivery is None or delivery.is_current_thread():
         return True
     try:
@@ -504,7 +501,7 @@ def await_callbacks(Session session not None, deadline):
         if not delivery.is_busy():
             return True
         delivery.poke()
-        return wait_until([], waiter, lambda: waiter.wanted <= 0 or session.foreign, deadline)
+        return wait_until([], waiter, lambda: waiter.wanted <= 0 or owner.foreign, deadline)
     finally:
         try:
             delivery.waiting.remove(waiter)
@@ -525,10 +522,10 @@ def await_batch(Batch batch, timeout):
     if timeout is not None:
         deadline = <int64_t>monotonic_ns() + <int64_t>(min(max(timeout, 0.0), LONGEST_S) * 1e9)
     if batch.done:
-        return True  # another thread has taken the outcome; the batch has no session then
-    session = batch.session
-    if session is None:
+        return True  # another thread has taken the outcome; the batch has no owner then
+    if batch.owner is None:
         return False
+    session = batch.owner.session
     session.verify()
     if not is_alive(session.arena):
         return batch.done

@@ -61,9 +61,9 @@ class LoopCall(PendingCall):
                 return False
         return True
 
-    async def callbacks(self, session: Session) -> bool:
+    async def callbacks(self) -> bool:
         """Wait until the callbacks that are ready have run. Return False at the deadline."""
-        delivery = session.delivery
+        delivery = self.channel.delivery
         if delivery is None:
             return True
         waiter = Waiter()
@@ -86,10 +86,10 @@ class LoopCall(PendingCall):
     async def attached(self) -> Session:
         """Return an attached session. Raise SenderUnavailableError and ProducerClosedError."""
         while True:
-            if self.channel.is_closed:
+            if self.channel.closing:
                 raise errors.ProducerClosedError("the producer is closed")
             session = self.channel.session
             if session.alive:
                 return session
-            await self.channel.attach(self.deadline)
+            await aio.attach(self.channel, self.deadline)
             self.monitor.check_turn(self)

@@ -32,12 +32,13 @@ def run_transactional(producer, method, timeout, *args):
     """
     manager = manager_of(producer, method.__name__)
     cdef TransactionMonitor monitor = manager.monitor
-    call = PendingCall(Channel(producer), monitor, method.__name__, _seconds(producer, timeout))
+    channel = producer._channel()
+    call = PendingCall(channel, monitor, method.__name__, _seconds(producer, timeout))
     call.start()
     try:
         return _complete(monitor, call, run_blocking(method(manager, call, *args)))
     finally:
-        _leave(monitor, producer, call)
+        _leave(monitor, call)
 
 
 def run_transactional_async(producer, method, timeout, *args):
@@ -48,7 +49,7 @@ def run_transactional_async(producer, method, timeout, *args):
     from cyproducer.producer.transactions.loop_call import LoopCall  # loads asyncio: 50 ms that other programs save
 
     manager = manager_of(producer, method.__name__)
-    call = LoopCall(Channel(producer), manager.monitor, method.__name__, _seconds(producer, timeout))
+    call = LoopCall(producer._channel(), manager.monitor, method.__name__, _seconds(producer, timeout))
     return _run_async(manager.monitor, producer, call, method, args)
 
 
@@ -58,7 +59,7 @@ async def _run_async(TransactionMonitor monitor, producer, call, method, tuple a
         call.start()
         return _complete(monitor, call, await method(manager, call, *args))
     finally:
-        _leave(monitor, producer, call)
+        _leave(monitor, call)
 
 
 cdef object _complete(TransactionMonitor monitor, object call, object completion):
@@ -69,22 +70,22 @@ cdef object _complete(TransactionMonitor monitor, object call, object completion
     return completion.result
 
 
-cdef int _leave(TransactionMonitor monitor, object producer, object call) except -1:
+cdef int _leave(TransactionMonitor monitor, object call) except -1:
     if monitor.leave(call) and call.name in TIMED:
         took_ns = system_clock.monotonic_ns() - call.began_ns
-        producer._session.arena.own.add_time(TIMED.index(call.name), took_ns)
+        call.channel.own.add_time(TIMED.index(call.name), took_ns)
     return 0
 
 
 cdef object manager_of(object producer, str name):
     """Return the producer's TransactionManager. Raise the errors of a producer that cannot be used for `name`."""
-    _ = producer._session  # raises in a forked child
+    channel = producer._channel()  # raises in a forked child
     manager = producer._transactions
     if manager is None:
         raise errors.IllegalStateError(
             f"{name}() needs a transactional producer: give KafkaProducer the setting transactional_id"
         )
-    if producer._is_closed:
+    if channel.closing:
         raise errors.ProducerClosedError("the producer is closed")
     return manager
 
@@ -230,7 +231,7 @@ cdef class CountedSend:
 
 
 async def send_counted(producer, send, *args):
-    """Await `send(producer, *args)` as a part of the transaction. Raise an error outside of one.
+    """Await `send(*args)` as a part of the transaction. Raise an error outside of one.
 
     The transaction fails if this raises an error: it may be in a task whose result nobody looks at.
     """
@@ -239,12 +240,12 @@ async def send_counted(producer, send, *args):
     try:
         running = producer._enter_send("send_async", running_loop())
     except errors.KafkaError as error:
-        count_refused(producer, error)
+        count_refused(producer._channel(), error)
         raise
     manager = producer._transactions
     begun = manager.monitor.now.begun
     try:
-        return await CountedSend(running, send(producer, *args))
+        return await CountedSend(running, send(*args))
     except errors.KafkaError as error:
         manager.on_unsent(begun, error)
         raise

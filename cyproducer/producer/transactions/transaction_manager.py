@@ -23,7 +23,7 @@ from cyproducer.host import control_messages
 from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
-from cyproducer.producer.channel.channel import submit
+from cyproducer.producer.channel.channel import Channel
 from cyproducer.producer.core.native import (
     Batch,
     RunningSend,
@@ -36,7 +36,7 @@ from cyproducer.producer.transactions.offsets import group_of, offsets_of
 from cyproducer.shm import system_clock
 from cyproducer.transaction_states import TransactionState
 
-__all__ = ["Channel", "Command", "PendingCall", "TransactionManager"]
+__all__ = ["Command", "PendingCall", "TransactionManager"]
 
 _SENDER_GONE = "the sender has ended, and no other one was found"
 _NO_OFFSETS = "the offsets were not added to the transaction"
@@ -196,44 +196,6 @@ class Completion(NamedTuple):
 _Monitor = TransactionMonitor["Facts", "PendingCall"]
 
 
-class Channel:
-    """The way of a producer to its sender: all that transactions use of the producer. Calls keep it, nothing else."""
-
-    def __init__(self, producer: Any) -> None:
-        self._producer = producer
-
-    @property
-    def session(self) -> Session:
-        """The present session. Raise IllegalStateError in a forked child."""
-        session: Session = self._producer._session
-        return session
-
-    @property
-    def max_block_s(self) -> float:
-        """How many seconds a call may take if it has no timeout of its own."""
-        return float(self._producer.settings.max_block_ms / 1000)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the producer is closed."""
-        return bool(self._producer._is_closed)
-
-    def attached(self, deadline: float) -> Session:
-        """Return an attached session. Block up to `deadline`. Raise SenderUnavailableError and ProducerClosedError."""
-        session: Session = self._producer.attached(deadline)
-        return session
-
-    async def attach(self, deadline: float) -> None:
-        """Attach, without blocking the event loop. Raise SenderUnavailableError."""
-        from cyproducer.producer.channel import aio  # loads asyncio: 50 ms that other programs save
-
-        await aio._attach(self._producer, deadline)
-
-    def submit(self) -> list[Batch]:
-        """Seal all open batches. Return those without an outcome."""
-        return submit(self._producer)
-
-
 class PendingCall:
     """A call of the method `name`, which may take `timeout` seconds from start() on, and belongs to one transaction.
 
@@ -282,9 +244,9 @@ class PendingCall:
         """Wait until all batches have their outcome. Return False at the deadline."""
         return wait_batches(batches, self.deadline - system_clock.monotonic())
 
-    async def callbacks(self, session: Session) -> bool:
+    async def callbacks(self) -> bool:
         """Wait until the callbacks that are ready have run. Return False at the deadline."""
-        return await_callbacks(session, self.deadline)
+        return await_callbacks(self.channel, self.deadline)
 
     async def attached(self) -> Session:
         """Return an attached session. Raise SenderUnavailableError and ProducerClosedError."""
@@ -498,7 +460,7 @@ class TransactionManager:
 
     def refuse_send(self, channel: Channel, name: str) -> None:
         """Raise the error of a send method that is not possible now. Return if it is possible again."""
-        if channel.is_closed:
+        if channel.closing:
             raise errors.ProducerClosedError("the producer is closed")
         self._detect_failure(channel)
         self._refuse(self._now, name, (IN_TRANSACTION,))
@@ -524,7 +486,7 @@ class TransactionManager:
         """Return whether close() has to abort a transaction. In a callback it cannot: it would wait for itself."""
         if self._now.state not in (IN_TRANSACTION, ABORTABLE_ERROR):
             return False
-        delivery = channel.session.delivery
+        delivery = channel.delivery
         return delivery is None or not delivery.is_current_thread()
 
     # ---------------------------------------------------------------- turns
@@ -550,7 +512,7 @@ class TransactionManager:
 
         Raise IllegalStateError if that could not end: in a callback, and inside of a send or a call of the same thread.
         """
-        delivery = call.channel.session.delivery
+        delivery = call.channel.delivery
         if delivery is not None and delivery.is_current_thread():
             raise errors.IllegalStateError(
                 f"{call.name}() in a callback would wait for callbacks that this thread has to run; call it on another "
@@ -587,7 +549,7 @@ class TransactionManager:
         await self._await_sends(call)
         while True:
             are_done = await call.outcomes(call.channel.submit())
-            if are_done and await call.callbacks(call.channel.session):
+            if are_done and await call.callbacks():
                 return
             call.check("records of the transaction have no outcome yet, or their callbacks are running")
 
@@ -715,7 +677,7 @@ class TransactionManager:
 
 def _accepted(session: Session) -> int:
     """Return how many records the session has accepted."""
-    return session.arena.records + session.arena.open_records
+    return session.arena.own.records + session.arena.open_records
 
 
 def _refuse_inside(running: PendingCall, call: PendingCall) -> None:
@@ -913,7 +875,8 @@ def _connection_of(session: Session) -> CommandConnection | None:
 def _why_late(session: Session) -> str:
     """Return why a command takes so long, as far as the sender's last error and the records tell it."""
     session.look()
-    error, batches = session.topics.last_error, session.outstanding()[0]
+    owner, error = session.owner, session.topics.last_error
+    batches = 0 if owner is None else owner.outstanding()[0]
     text = "the sender has not answered"
     text += f"; batches without an outcome: {batches}" if batches else ""
     return f"{text}; its last error: {error}" if error else text

@@ -244,7 +244,7 @@ def test_a_broker_that_refuses_some_rows(new_topic, make_producer):
 def test_wrong_partition_and_topic(topic, make_producer):
     assert make_producer().partitions_for(topic) == {0, 1, 2}  # the sender had to start and to ask for metadata first
     producer = make_producer(max_block_ms=500)
-    producer.attached(time.monotonic() + 30)
+    producer._channel().attached(time.monotonic() + 30)
     with pytest.raises(errors.KafkaTimeoutError, match=f"Partition 7 of topic {topic} with partition count 3"):
         producer.send_array(topic, [b"a"], partition=7)
     with pytest.raises(errors.KafkaTimeoutError, match="Partition 3 of topic"):

@@ -487,7 +487,8 @@ def test_another_sender(make_producer, topic):
         producer.send(topic, bytes(2 << 20))
     for pid in reversed(pair()):
         kill9(pid)
-    wait_until(lambda: not producer._session.alive or producer.metrics() is None, what="the end of the session")
+    channel = producer._channel()
+    wait_until(lambda: not channel.session.alive or producer.metrics() is None, what="the end of the session")
     found = producer.metrics()
     assert found["producer-metrics"]["record-send-total"] == ROUND
     assert found[f"producer-topic-metrics.{topic}"]["record-send-total"] == ROUND

@@ -101,7 +101,7 @@ def test_a_real_front_end_is_heard_after_it_was_idle(runtime_dir, linger_ms):
         KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0, sender_idle_timeout_ms=200) as other,
     ):
         assert producer.send("t", b"first").result(30).offset >= 0
-        outcomes = producer._session.attachment.outcomes
+        outcomes = producer._channel().session.attachment.outcomes
         for round_number in range(3):
             # the sender checks for idle front-ends in its loop iterations: the other front-end causes some
             wait_until(lambda: other.send("t", b"n").result(30) and idle_word(outcomes.memory()) & 1, 30, "idle")

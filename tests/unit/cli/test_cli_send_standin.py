@@ -43,7 +43,7 @@ def test_interrupts_after_an_error_that_ends_the_run(short_tmp):
 
         def interrupt():
             for said in ("", "interrupted after 1 lines; waiting for 1 records"):
-                wait_until(lambda said=said: said in messages.getvalue() and producer._session.waiters)
+                wait_until(lambda said=said: said in messages.getvalue() and producer._channel().session.waiters)
                 os.kill(os.getpid(), signal.SIGINT)
                 wait_until(messages.getvalue)
             wait_until(lambda: "not waiting" in messages.getvalue())

@@ -11,12 +11,15 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from standin_sender import StandIn
 from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
+from cyproducer.config.settings import Settings
+from cyproducer.producer.core import native
 
 KINDS = (TimeoutError, ConnectionResetError, FileNotFoundError, BlockingIOError, AttributeError, KeyboardInterrupt)
 
@@ -102,21 +105,22 @@ def test_socket_closes_itself_without_python_code(short_tmp) -> None:
     path = short_tmp / f"s{time.monotonic_ns()}"
     with StandIn(path, {"t": 1}) as sender, KafkaProducer(sender=sender.path) as producer:
         producer.partitions_for("t")
-        finalizer = type(producer._session.attachment.socket).__del__
+        finalizer = type(producer._channel().session.attachment.socket).__del__
         assert not isinstance(finalizer, types.FunctionType)
 
 
-def test_session_that_was_not_made_is_dropped_without_a_word(short_tmp, monkeypatch, capfd) -> None:
+def test_session_that_was_not_made_is_dropped_without_a_word(capfd) -> None:
     """A handler has raised in the middle of its construction."""
-    from cyproducer.producer.core import native
 
-    def interrupt() -> None:
-        raise KeyboardInterrupt
+    class Interrupted:
+        @property
+        def arena(self) -> None:
+            raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(native.threading, "RLock", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            native.Session(None, None)
+    owner: Any = native.SessionOwner(Settings.parse(sender="/none.sock"))  # type: ignore[abstract]
+    attachment: Any = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        native.Session(owner, attachment)
     gc.collect()
     assert capfd.readouterr().err == ""
 

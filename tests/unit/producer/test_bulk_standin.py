@@ -161,7 +161,7 @@ def test_a_topic_that_loses_its_partitions_during_the_call(sender, make, comes_b
 
     thread = threading.Thread(target=send)
     thread.start()
-    wait_until(lambda: producer._session.memory_queue)
+    wait_until(lambda: producer._channel().session.memory_queue)
     sender.topics["t"] = 0
     sender.errors["t"] = 5 if comes_back else 29
     sender.publish()
@@ -202,7 +202,7 @@ def test_nothing_is_queued_while_close_waits(sender, make, way):
     pending = producer.send("one", b"pending")
     closing = threading.Thread(target=producer.close, args=(20,))
     closing.start()
-    wait_until(lambda: producer._is_closed, 10, "close()")
+    wait_until(lambda: producer._channel().closing, 10, "close()")
     with pytest.raises(errors.ProducerClosedError):
         if way == "send":
             producer.send("one", b"late")

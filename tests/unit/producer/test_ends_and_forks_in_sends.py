@@ -41,7 +41,7 @@ def test_a_finalizer_that_sends_while_a_session_ends(make, allocations):
     former = gc.get_threshold()
     gc.set_threshold(allocations)
     try:
-        producer._session.end("the test ends it", errors.OUTCOME_UNKNOWN)
+        producer._channel().session.end("the test ends it", errors.OUTCOME_UNKNOWN)
     finally:
         gc.set_threshold(*former)
     gc.collect()

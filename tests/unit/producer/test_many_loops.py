@@ -14,7 +14,7 @@ from support.interrupts import HandlerError, at_each_entry
 from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.channel import aio
+from cyproducer.producer.channel.channel import Channel
 
 
 def descriptors():
@@ -43,7 +43,7 @@ def test_short_loops_in_many_threads_get_each_outcome(sender, producer, hasty):
         offsets = list(pool.map(lambda at: asyncio.run(send_one(producer, b"%d" % at)), range(1000)))
     assert len(offsets) == 1000  # tests/usage compares them with what a real Kafka has
     asyncio.run(send_one(producer, b"last"))  # looks for the loops that are closed
-    wait_until(lambda: len(producer._session.loops) <= 1)
+    wait_until(lambda: len(producer._channel().session.loops) <= 1)
     assert descriptors() <= before + 3  # an eventfd for waits, and the duplicates of the last loop
 
 
@@ -74,7 +74,7 @@ def test_a_stop_of_watching_that_is_interrupted_can_be_repeated(sender, producer
     """Numbers of descriptors that a loop watches must not be closed before: the next file with one is not watched."""
     loop = asyncio.new_event_loop()
     assert loop.run_until_complete(send_one(producer, b"x")) >= 0
-    (reader,) = producer._session.loops.values()
+    (reader,) = producer._channel().session.loops.values()
     numbers = [copy.fd for copy in reader.copies]
     for told in at_each_entry(lambda: reader.close):
         assert isinstance(told.error, HandlerError), told.where
@@ -98,10 +98,10 @@ def test_a_call_that_joins_an_attempt_to_attach_keeps_its_own_deadline(sender, m
 
     with KafkaProducer(sender=sender.path, transactional_id="x") as producer:
         with monkeypatch.context() as patched:
-            patched.setattr(KafkaProducer, "attached", lambda self, deadline: go_on.wait(60))
+            patched.setattr(Channel, "attached", lambda self, deadline: go_on.wait(60))
             asyncio.run(asyncio.wait_for(main(producer), 60))
             go_on.set()
-            wait_until(lambda: not aio._connecting)
+            wait_until(lambda: producer._channel()._attempt is None)
         producer.init_transactions(10)
 
 

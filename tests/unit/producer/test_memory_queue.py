@@ -72,8 +72,8 @@ def test_a_send_that_was_interrupted_leaves_the_queue_although_its_traceback_is_
         assert in_thread(lambda: full.send("one", LARGE).result(20)), told.where
     assert len(kept) > 5
     full.flush(20)
-    assert full._session.waiters == set()
-    assert full._session.topics.waiters == set()
+    assert full._channel().session.waiters == set()
+    assert full._channel().session.topics.waiters == set()
     assert full.metrics()["producer-metrics"]["buffer-available-bytes"] == MIB
 
 
@@ -164,7 +164,7 @@ def test_a_coroutine_that_is_cancelled_or_closed_at_any_await_leaves_the_queue(s
 
     assert asyncio.run(asyncio.wait_for(main(), 60))
     assert waiting(full) == 0
-    assert len(full._lines) == 0
+    assert len(full._channel().lines) == 0
     assert in_thread(lambda: full.send("one", LARGE).result(20))
 
 
@@ -195,13 +195,13 @@ def test_a_line_of_coroutines_drains_at_once_though_they_came_one_after_the_othe
         for _ in range(12):
             tasks.append(asyncio.ensure_future(full.send_async("one", LARGE)))
             await asyncio.sleep(0.06)
-        (line,) = full._lines.values()
+        (line,) = full._channel().lines.values()
         waiters = line.waiters()
         tasks[0].cancel()  # the first leaves, and calls the second
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert line.waiters()[0] is waiters[1]
-        assert waiters[1].future.done() or full._session.memory_queue.waiters() == [waiters[1]]
+        assert waiters[1].future.done() or full._channel().session.memory_queue.waiters() == [waiters[1]]
         sender.release()
         done = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 30)
         offsets = [future.result(20).offset for future in done[1:]]

@@ -79,7 +79,7 @@ def test_result_after_the_program_has_replaced_the_descriptors(sender, producer,
     producer.send("one", b"1").result(10)
     sender.hold = True
     future = producer.send("one", b"2")
-    attachment = producer._session.attachment
+    attachment = producer._channel().session.attachment
     numbers = [attachment.wake_fd, attachment.sender_wake_fd]
     read, write = os.pipe()
     os.write(write, b"x")
@@ -110,7 +110,7 @@ def test_files_under_the_numbers_of_closed_descriptors_are_left_alone(sender, pr
     _send_and_wait(sender, producer)
     sender.hold = True
     future = producer.send("one", b"2")
-    attachment = producer._session.attachment
+    attachment = producer._channel().session.attachment
     numbers = {"wake_fd": attachment.wake_fd, "socket": attachment.socket.fileno(), "waiter": _spare_fd()}
     pairs = {}
     for name, fd in numbers.items():
@@ -137,14 +137,14 @@ def test_other_eventfds_with_our_inode_are_left_alone(sender, producer, kind):
     _send_and_wait(sender, producer)
     sender.hold = True
     future = producer.send("one", b"2")
-    attachment = producer._session.attachment
+    attachment = producer._channel().session.attachment
     numbers = [attachment.sender_wake_fd, _spare_fd()]
     os.close(attachment.wake_fd)
     os.close(attachment.socket.fileno())
     counter, epoll = os.eventfd(0, os.EFD_NONBLOCK), select.epoll()
     for fd in numbers:
         os.dup2(counter if kind == "eventfd" else epoll.fileno(), fd)
-    producer._session.arena.seal_all()  # the sender has to be woken
+    producer._channel().session.arena.seal_all()  # the sender has to be woken
     with pytest.raises(errors.OutcomeUnknownError):
         future.result(10)
     for fd in numbers:
@@ -248,7 +248,7 @@ def test_a_child_closes_nothing_of_the_program(sender, producer):
     loop = asyncio.new_event_loop()
     _send_and_wait(sender, producer)
     loop.run_until_complete(_await(producer.send("one", b"2")))
-    (reader,) = producer._session.loops.values()
+    (reader,) = producer._channel().session.loops.values()
     numbers = [_spare_fd(), *(each.fd for each in reader.copies)]
     read, write = os.pipe()
     for fd in numbers:

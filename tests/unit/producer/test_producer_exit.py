@@ -58,12 +58,10 @@ def test_a_sender_that_was_found_later_counts_at_exit(sender):
     """send() had no time to wait for the sender, and a thread continued."""
     code = (
         "import cyproducer, sys, time\n"
-        "from cyproducer.config.settings import Settings\n"
-        "from cyproducer.producer.channel.channel import attach_later\n"
         "p = cyproducer.KafkaProducer(sender=sys.argv[1], exit_flush_timeout_ms=50)\n"
-        "ended = p._session\n"
-        "attach_later(ended, Settings.parse(sender=sys.argv[1]), 10)\n"
-        "while ended.successor is None: time.sleep(0.001)\n"
+        "channel = p._channel()\n"
+        "channel.attach_later(channel.session, 10)\n"
+        "while not channel.session.alive: time.sleep(0.001)\n"
         "p.send('t', b'x')\n"
     )
     sender.hold = True

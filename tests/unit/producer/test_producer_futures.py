@@ -18,9 +18,9 @@ from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.channel import waits
-from cyproducer.producer.core import callbacks, native
-from cyproducer.producer.core.callbacks import Delivery
+from cyproducer.producer.channel import delivery, waits
+from cyproducer.producer.channel.delivery import Delivery
+from cyproducer.producer.core import native
 from cyproducer.producer.core.native import Waiter
 
 HERE = Path(__file__).parent
@@ -141,7 +141,7 @@ def test_a_log_that_fails_leaves_out_no_callback(sender, producer):
             for _ in range(2):
                 array_future.add_done_callback(fail)
             producer.flush(10)
-            thread = producer._session.delivery.thread
+            thread = producer._channel().delivery.thread
             assert thread.is_alive()
     finally:
         log.removeHandler(failing)
@@ -153,10 +153,10 @@ def test_a_log_that_fails_leaves_out_no_callback(sender, producer):
 def test_a_flush_that_comes_as_the_callback_thread_falls_asleep(producer):
     """The thread was not yet asleep when the flush woke it: it checks for a wake-up before it sleeps."""
     producer.send("one", b"x").result(10)
-    session = producer._session
-    falling, waiter = Delivery(session), Waiter()
+    channel = producer._channel()
+    falling, waiter = Delivery(channel), Waiter()
     falling.waiting.append(waiter)
-    thread = threading.Thread(target=callbacks._sleep, args=(falling, session))
+    thread = threading.Thread(target=delivery._sleep, args=(falling, channel))
     thread.start()
     thread.join(5)
     awake = not thread.is_alive()
@@ -169,7 +169,7 @@ def test_a_flush_that_comes_as_the_callback_thread_falls_asleep(producer):
 def test_a_flush_waits_for_the_callbacks_that_were_ready_when_it_came(producer):
     """They become ready when the thread has called all others and before it notifies the waiting flush."""
     producer.send("one", b"x").result(10)
-    calling, waiter = Delivery(producer._session), Waiter()
+    calling, waiter = Delivery(producer._channel()), Waiter()
     called = []
     finished = producer.send("one", b"x")
     finished.result(10)
@@ -188,7 +188,7 @@ def test_a_flush_waits_for_the_callbacks_that_were_ready_when_it_came(producer):
             return finished._batch
 
     calling.ready = Ready()
-    callbacks._call_ready(calling)
+    delivery._call_ready(calling)
     calling.close()
     assert called == [None]
     assert waiter.wanted == 0
@@ -198,10 +198,10 @@ def test_a_callback_thread_that_ends_notifies_waiting_flushes(sender, producer, 
     called, waiter = [], Waiter()
     go = threading.Event()
     producer.send("one", b"x", on_delivery=lambda *given: go.wait(10))
-    ending = producer._session.delivery
+    ending = producer._channel().delivery
     with monkeypatch.context() as patched:
-        patched.setattr(callbacks, "log_exception", lambda *given: 1 // 0)
-        patched.setattr(callbacks, "_sleep", lambda *given: ending.waiting.append(waiter) or 1 // 0)
+        patched.setattr(delivery, "log_exception", lambda *given: 1 // 0)
+        patched.setattr(delivery, "_sleep", lambda *given: ending.waiting.append(waiter) or 1 // 0)
         patched.setattr(threading, "excepthook", lambda args: called.append(args.exc_type))
         go.set()
         wait_until(lambda: not ending.thread.is_alive())
@@ -446,7 +446,7 @@ def test_asyncio_keeps_the_order_of_calls_when_memory_comes_back_before_all_wait
             asyncio.ensure_future(producer.send_async("one", b"%04d" % n + bytes(3000 if n < 400 else 10)))
             for n in range(500)
         ]
-        while not producer._session.memory_queue:
+        while not producer._channel().session.memory_queue:
             await asyncio.sleep(0)
         assert not all(task.done() for task in sent[:390])
         sender.release()
@@ -493,16 +493,16 @@ def test_waits_that_time_out_leave_no_waiter(sender, producer):
     assert future.result(1e30).offset == 1
     timer.join()
     assert len(os.listdir("/proc/self/fd")) == before
-    assert producer._session.waiters == set()
+    assert producer._channel().session.waiters == set()
 
 
 def test_a_batch_that_finishes_before_it_is_waited_for(sender, producer, monkeypatch):
     """Another thread takes the outcome between the check of the batch and the check of its session."""
     future = producer.send("one", b"1")
-    session = producer._session
+    session = producer._channel().session
 
     def finish():
-        wait_until(lambda: session.look() == 0 and not session.unfinished())
+        wait_until(lambda: session.look() == 0 and not session.owner.unfinished())
         return False
 
     monkeypatch.setattr(native, "is_patched", finish)
@@ -514,10 +514,10 @@ def test_a_batch_that_finishes_as_it_is_waited_for(producer):
     producer.send("one", b"1").result(10)
 
     class Finishing:
-        session, done = producer._session, False
+        owner, done = producer._channel(), False
 
         def add_waiter(self, waiter):
-            self.session, self.done = None, True
+            self.owner, self.done = None, True
             return True
 
         def remove_waiter(self, waiter):

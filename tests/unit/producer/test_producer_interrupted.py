@@ -4,7 +4,8 @@ import pytest
 from support import layout
 from support.process import wait_until
 
-from cyproducer.producer.core import callbacks, native
+from cyproducer.producer.channel import delivery
+from cyproducer.producer.core import native
 from cyproducer.producer.core.native import Waiter
 
 
@@ -14,13 +15,13 @@ def test_a_flush_is_notified_though_the_callback_thread_ran_out_of_memory(sender
 
     def call_back(batch):
         if len(failed) < 2:
-            wait_until(lambda: failed or producer._session.delivery.waiting)
+            wait_until(lambda: failed or producer._channel().delivery.waiting)
             failed.append(None)
-            producer._session.ready.append(batch)
+            producer._channel().ready.append(batch)
             raise MemoryError
         native.call_back(batch)
 
-    monkeypatch.setattr(callbacks, "call_back", call_back)
+    monkeypatch.setattr(delivery, "call_back", call_back)
     producer.send("one", b"x", on_delivery=lambda *given: called.append(given))
     producer.flush(10)
     assert (len(failed), len(called)) == (2, 1)
@@ -43,7 +44,7 @@ def test_a_signal_while_waiters_are_notified_skips_none(sender, producer):
     sender.hold = True
     for partition, waiter in enumerate((Interrupted(), Other())):
         assert producer.send("t", b"x", partition=partition)._batch.add_waiter(waiter)
-    session = producer._session
+    session = producer._channel().session
     (front_end,) = sender.front_ends
     wait_until(lambda: len(front_end.waiting) == 2)
     sender.release()
@@ -51,6 +52,6 @@ def test_a_signal_while_waiters_are_notified_skips_none(sender, producer):
     with pytest.raises(KeyboardInterrupt):
         session.enter_sleep(Waiter())
     assert sorted(told) == ["first", "first", "second"]
-    assert session.unfinished() == []
+    assert session.owner.unfinished() == []
     assert not layout.read(front_end.memory, "cyp_arena_header", 0, "sleeping") & 1
     assert not session.waiters

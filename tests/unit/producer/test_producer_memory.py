@@ -133,7 +133,7 @@ def test_sender_gone_sent_batches_are_unknown_and_unsent_ones_go_to_the_next(sen
         sender.hold = True
         first = producer.send("t", b"sent", partition=0)
         sender.mark_sent = True
-        producer._session.arena.seal_all()
+        producer._channel().session.arena.seal_all()
         front_end = sender.front_ends[0]
         deadline = time.monotonic() + 10
         while not any(front_end.out[4096 : 4096 + 1024]) and time.monotonic() < deadline:

@@ -14,8 +14,8 @@ from support.process import run_script, start_script, wait_until
 import cyproducer
 from cyproducer import KafkaProducer, errors
 from cyproducer.producer.channel import attach as attaching
-from cyproducer.producer.channel import channel
 from cyproducer.producer.channel.attach import Attachment
+from cyproducer.producer.channel.channel import Channel
 
 MIB = 1 << 20
 FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 2000}
@@ -299,12 +299,12 @@ def overtaken(sock):
 
 producer = KafkaProducer(sender=sys.argv[1])
 producer.send("t", b"x").result(10)
-session = producer._session
+session = producer._channel().session
 print("go", flush=True)
 input()
 receive, control_messages.receive = control_messages.receive, overtaken
 session.on_control()
-print(session.outstanding(), flush=True)
+print(producer._channel().outstanding(), flush=True)
 """
 
 
@@ -382,7 +382,7 @@ FINALIZED = """
     sender.hold = True
     producer = KafkaProducer(sender=str(path))
     futures = [producer.send("t", b"%d" % n, partition=n % 4) for n in range(100)]
-    first = producer._session
+    first = producer._channel().session
     if moved:
         sender.__exit__(None, None, None)
         path.unlink()
@@ -479,22 +479,23 @@ def test_a_signal_after_a_session_handed_over_does_not_break_the_next_one(starte
     with KafkaProducer(sender=str(path)) as producer:
         called = []
         kept = producer.send("one", b"kept", on_delivery=lambda *given: called.append(given))
-        ended = producer._session
+        owner = producer._channel()
+        ended = owner.session
         with monkeypatch.context() as patched:
-            patched.setattr(channel, "begin", lambda session: True)
+            patched.setattr(Channel, "begin_recovery", lambda channel: True)
             die(sender)
             ended.on_control()
 
-        class Poked(type(ended.delivery)):
+        class Poked(type(owner.delivery)):
             def poke(self):
                 del self.__class__.poke
                 raise KeyboardInterrupt
 
         sender = started()
-        ended.delivery.__class__ = Poked
+        owner.delivery.__class__ = Poked
         with pytest.raises(KeyboardInterrupt):
             producer.send("one", b"interrupted")
-        assert producer._session.alive
+        assert producer._channel().session.alive
         assert producer.send("one", b"next").result(10).offset == 1
         assert kept.result(10).offset == 0
         assert values(sender, "one") == [b"kept", b"next"]
@@ -509,7 +510,7 @@ def test_a_signal_while_a_sender_is_lost_delays_no_batch_for_the_next_one(starte
     sender.hold = True
     with KafkaProducer(sender=str(path)) as producer:
         producer.send("one", b"kept")
-        session = producer._session
+        session = producer._channel().session
         close = Attachment.close_descriptors
 
         def interrupted(attachment):

@@ -330,7 +330,7 @@ def test_a_sender_that_answers_later_than_a_send_may_wait(sender, monkeypatch):
         with pytest.raises(errors.SenderUnavailableError, match=slow):
             made.send("t", b"x")
         deadline = time.monotonic() + 20
-        while made._session.foreign or not made._session.alive:
+        while made._channel().session.foreign or not made._channel().session.alive:
             assert time.monotonic() < deadline, "no thread goes on asking"
             time.sleep(0.01)
         assert made.send("t", b"y").result(10).topic == "t"

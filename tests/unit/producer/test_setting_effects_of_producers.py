@@ -50,7 +50,7 @@ def test_max_block_ms(sender):
         with KafkaProducer(sender=sender.path, max_block_ms=10_000) as producer:
             producer.partitions_for("t")
         with KafkaProducer(sender=sender.path, max_block_ms=max_block_ms) as producer:
-            producer.attached(time.monotonic() + 10)
+            producer._channel().attached(time.monotonic() + 10)
             began = time.monotonic()
             with pytest.raises(errors.KafkaTimeoutError):
                 producer.send("nowhere", b"v")

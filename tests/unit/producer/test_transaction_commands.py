@@ -99,7 +99,7 @@ def test_a_session_that_another_thread_ends_while_a_connection_is_made(sender, k
     """The control socket of the session is closed then. The transaction is lost, and can be aborted."""
 
     def is_usable(connection):
-        keeping._session.lose("another thread has noticed that the sender is gone")
+        keeping._channel().session.lose("another thread has noticed that the sender is gone")
         return False
 
     monkeypatch.setattr(CommandConnection, "is_usable", is_usable)
@@ -133,7 +133,7 @@ def test_the_connection_ends_with_the_producer(sender, keeping):
 def test_a_forked_child_closes_the_connection_and_leaves_the_descriptor_to_others(sender, keeping):
     """The parent continues on it. What gets its number in the child stays open there."""
     accepted(sender)
-    attachment = keeping._session.attachment
+    attachment = keeping._channel().session.attachment
     number = attachment.command._fd
     child = os.fork()
     if child == 0:

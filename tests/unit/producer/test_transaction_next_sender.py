@@ -263,8 +263,8 @@ def test_an_empty_commit_is_continued_if_the_end_of_its_sender_was_noticed_befor
         sender = started()
     else:
         sender = started()
-        begun._session.on_control()  # as the thread that calls callbacks does
-    assert not begun._session.alive
+        begun._channel().session.on_control()  # as the thread that calls callbacks does
+    assert not begun._channel().session.alive
     begun.commit_transaction()
     assert sender.commands.does() == ["abort"]
     begun.begin_transaction()
@@ -277,7 +277,7 @@ def test_an_empty_commit_is_continued_by_the_sender_after_the_next_one(sender, s
         hold(sender, what, begun.commit_transaction)
         die(sender)
         sender = started()
-        begun._session.on_control()
+        begun._channel().session.on_control()
     begun.commit_transaction()
     assert sender.commands.does() == ["abort"]
 

@@ -70,8 +70,8 @@ def test_an_interrupted_wait_leaves_nothing(sender, producer, name):
         assert isinstance(told.error, HandlerError), told.where
         wait_until(lambda: not sender.hold)
         assert others_send(producer).offset > 0, told.where
-        assert producer._session.waiters == set(), told.where
-        assert producer._session.topics.waiters == set(), told.where
+        assert producer._channel().session.waiters == set(), told.where
+        assert producer._channel().session.topics.waiters == set(), told.where
     assert count
     producer.flush(20)
     assert descriptors() == before
@@ -106,8 +106,8 @@ def test_an_interrupted_wait_for_metadata_leaves_nothing(sender):
             ended.set()
             thread.join()
             assert isinstance(told.error, HandlerError), told.where
-            assert producer._session.topics.waiters == set(), told.where
-            assert producer._session.waiters == set(), told.where
+            assert producer._channel().session.topics.waiters == set(), told.where
+            assert producer._channel().session.waiters == set(), told.where
             assert others_send(producer)
         assert len(errors) > 5
         errors.clear()
@@ -209,7 +209,7 @@ def test_close_can_be_called_again_until_everything_is_given_back(sender, kind):
         interceptor.closed = 0
         producer = made.pop()
         producer.close(0.05)
-        assert not producer._session.alive, told.where
+        assert not producer._channel().session.alive, told.where
         wait_until(lambda: not sender.front_ends)
         producer.close()
         with pytest.raises(cyproducer.errors.ProducerClosedError):
@@ -224,7 +224,7 @@ def test_close_can_be_called_again_until_everything_is_given_back(sender, kind):
 def test_the_end_of_a_session_is_not_taken_from_a_handlers_timeout(sender, producer):
     """The handler raises a TimeoutError, which is an OSError, while the control socket is read."""
     others_send(producer)
-    session = producer._session
+    session = producer._channel().session
     count = 0
     for told in at_each_entry(lambda: session.on_control):
         count += 1

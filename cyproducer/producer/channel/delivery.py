@@ -1,4 +1,4 @@
-"""Calls all callbacks of a session in order, on one thread that starts with the first callback.
+"""Calls all callbacks of a channel in order, on one thread that starts with the first callback.
 
 The thread wakes up at most once a millisecond and then calls all callbacks that are ready while it holds the GIL once.
 A wake-up for each record would cost more than sending the record.
@@ -8,11 +8,10 @@ import sys
 import traceback
 from collections import deque
 from types import FrameType
-from typing import Any
 
 from cyproducer.host.poll import pause, wait_readable
 from cyproducer.host.thread_start import ThreadStart
-from cyproducer.producer.core.native import Waiter, call_back, log_exception
+from cyproducer.producer.core.native import CallbackThread, SessionOwner, Waiter, call_back, log_exception
 from cyproducer.shm import system_clock
 
 _INTERVAL_S = 0.001
@@ -20,14 +19,14 @@ _PAUSE_MAX_S = 1.0
 _DEPTH = 20  # the innermost frames of the stack that are shown
 
 
-class Delivery:
+class Delivery(CallbackThread):
     """Calls the callbacks of finished batches. `poke()` wakes its thread when there is work."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, owner: SessionOwner) -> None:
         self.waiter = Waiter()
         self.waiter.open()
-        self.ready = session.ready
-        self.thread = ThreadStart("cyproducer-callbacks", _run, self, session)
+        self.ready = owner.ready
+        self.thread = ThreadStart("cyproducer-callbacks", _run, self, owner)
         self.armed = False
         self.calling = False
         self.ended = False
@@ -55,10 +54,10 @@ class Delivery:
         except ValueError:
             pass
 
-    def end(self, session: Any) -> None:
+    def end(self, owner: SessionOwner) -> None:
         """End the thread's work: notify all waiters and close the eventfd."""
         self.ended = True  # first: is_busy() must be False for any thread that looks from here on
-        session.latest.forget_delivery(self)
+        owner.forget_delivery(self)
         while self.waiting:
             self.waiting.popleft().notify()
         self.close()
@@ -77,22 +76,21 @@ class Delivery:
         return found[begun[0] :] if begun and frame is not None else []
 
 
-def _run(delivery: Delivery, session: Any) -> None:
+def _run(delivery: Delivery, owner: SessionOwner) -> None:
     woken = 0.0
     rest_after_error = _INTERVAL_S
     try:
         while True:
             try:
-                session = session.latest
                 _call_ready(delivery)
-                if session.retire_delivery():
+                if owner.retire_delivery():
                     return
                 rest = woken + _INTERVAL_S - system_clock.monotonic()
                 if rest > 0:
                     pause(rest)
-                    if session.ready:
+                    if owner.ready:
                         continue
-                _sleep(delivery, session)
+                _sleep(delivery, owner)
                 rest_after_error = _INTERVAL_S
             except MemoryError:
                 pause(_INTERVAL_S)  # memory may be free again after a moment
@@ -103,7 +101,7 @@ def _run(delivery: Delivery, session: Any) -> None:
                 rest_after_error = min(2 * rest_after_error, _PAUSE_MAX_S)
             woken = system_clock.monotonic()
     finally:
-        delivery.end(session)
+        delivery.end(owner)
 
 
 def _call_ready(delivery: Delivery) -> None:
@@ -119,18 +117,19 @@ def _call_ready(delivery: Delivery) -> None:
     delivery.calling = False
 
 
-def _sleep(delivery: Delivery, session: Any) -> None:
+def _sleep(delivery: Delivery, owner: SessionOwner) -> None:
     """Sleep until poke(), or until there are outcomes if a callback waits for one.
 
-    A session whose sender is gone gets no outcomes; its successor calls poke().
+    A session whose sender is gone gets no outcomes; the owner calls poke() when it has the next one.
     """
-    watching = session.watched > 0 and session.alive
+    session = owner.session
+    watching = owner.watched > 0 and session.alive
     if watching:
         session.enter_sleep(delivery.waiter)
     try:
         delivery.armed = True
-        changed = (session.watched > 0 and session.alive) != watching or session.latest is not session
-        if session.ready or delivery.waiting or changed or session.over or (session.orphaned and not session.watched):
+        changed = (owner.watched > 0 and session.alive) != watching or owner.session is not session
+        if owner.ready or delivery.waiting or changed or owner.over or (owner.orphaned and not owner.watched):
             return  # the thread that made this change saw `armed` False, so it did not wake this thread
         polled = [delivery.waiter.fd, *(session.descriptors if watching else ())]
         ready = wait_readable(polled, None)
@@ -148,7 +147,7 @@ def _sleep(delivery: Delivery, session: Any) -> None:
             session.leave_sleep(delivery.waiter)
 
 
-def describe(delivery: Delivery | None) -> str:
+def describe(delivery: CallbackThread | None) -> str:
     """Return which callback runs, the usual reason of one that does not end, and its stack: the end of a message."""
     frames = [] if delivery is None else delivery.frames()
     if not frames:
