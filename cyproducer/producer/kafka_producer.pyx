@@ -356,7 +356,7 @@ cdef class KafkaProducer:
         Their callbacks have run then. Raise KafkaTimeoutError after `timeout` seconds; the sender still delivers the
         records. Raise IllegalStateError in a callback, as Kafka's producer does.
         """
-        (<object>self.current()).flush(timeout)
+        self.current().flush(timeout)
 
     # ---------------------------------------------------------------- transactions
 
@@ -447,10 +447,10 @@ cdef class KafkaProducer:
             _parent_channels.append(self.channel)
             return
         try:
-            (<object>self.current()).finish(deadline)
+            self.current().finish(deadline)
         finally:
             try:
-                (<object>self.current()).detach(self.extensions.interceptors is not None)
+                self.current().detach(self.extensions.interceptors is not None)
             finally:
                 self.address.close()
                 self.extensions.close()

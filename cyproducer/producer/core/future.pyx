@@ -505,7 +505,7 @@ cdef bint room_for_delivery(Batch batch, object function, list fresh) except -1:
 
 
 cdef object watch_delivery(Future future, object function, list fresh):
-    """Add `function(error, record)` for a record that was just sent. The session's callback thread must be running."""
+    """Add `function(error, record)` for a record that was just sent. The callback thread must be running."""
     cdef Run run = _last_run(future.batch, ON_DELIVERY, function)
     if run is not None:
         run.note(future)
