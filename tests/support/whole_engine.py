@@ -1,20 +1,15 @@
 """Gives an engine methods for what a control server does with its parts, for tests without a control server."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from cyproducer.host.messages import TransactionCommand
-from cyproducer.sender.cluster.engine import Engine as ProductEngine
+from cyproducer.sender.cluster import engine
 
 __all__ = ["Engine"]
 
 
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
-
-
-class Engine(ProductEngine):
+class Engine(engine.Engine):
     """An engine of which a test attaches front-ends, and asks what has become of their batches."""
 
     def snapshot_fd(self) -> int:
@@ -70,7 +65,7 @@ class Engine(ProductEngine):
 
         Raise OverflowError if the name is new and the front-end has used up its share of the table of topics.
         """
-        self._tasks.now_ms = _now_ms()
+        self._tasks.now_ms = engine._now_ms()
         self._metadata.want(attach_id, name, partition)
 
     def client_instance_id(self) -> str | None:
@@ -86,7 +81,7 @@ class Engine(ProductEngine):
 
         Called again and again, between calls of run().
         """
-        return self._telemetry.end(_now_ms())
+        return self._telemetry.end(engine._now_ms())
 
     def resume_metrics_push(self) -> None:
         """Continue to push metrics: the sender does not end after all."""
@@ -97,19 +92,19 @@ class Engine(ProductEngine):
 
         Raise ValueError for an invalid question.
         """
-        self._tasks.now_ms = _now_ms()
+        self._tasks.now_ms = engine._now_ms()
         self._queries.ask(question, answer)
 
     def command_transaction(
         self, attach_id: int, command: TransactionCommand, answer: Callable[[dict[str, Any]], None]
     ) -> None:
         """Do a command of a transactional producer; `answer` gets its result: see Transactions.command."""
-        self._tasks.now_ms = _now_ms()
+        self._tasks.now_ms = engine._now_ms()
         self._transactions.command(attach_id, command, answer)
 
     def describe_transactions(self) -> list[dict[str, Any]]:
         """Return a row for each transactional producer, for the status: see Transactions.describe."""
-        self._tasks.now_ms = _now_ms()
+        self._tasks.now_ms = engine._now_ms()
         return self._transactions.describe()
 
     def tables_in_use(self) -> dict[str, int]:
