@@ -439,6 +439,7 @@ cdef class Run:
 
 
 cdef Batch make_batch(SessionOwner owner, str topic, int32_t partition, int64_t base_timestamp):
+    """Return a new batch. Without an owner, whose session has just ended, it is not used."""
     cdef Batch batch = Batch.__new__(Batch)
     batch.owner = owner
     batch.topic = topic
@@ -446,7 +447,7 @@ cdef Batch make_batch(SessionOwner owner, str topic, int32_t partition, int64_t 
     batch.base_timestamp = base_timestamp
     batch.base_offset = -1
     batch.append_time = -1
-    batch.process = fork_token()
+    batch.process = 0 if owner is None else owner.process
     return batch
 
 
