@@ -6,6 +6,7 @@ import time
 import pytest
 from standin_sender import die
 from standin_transactions import DRAINING, HOLD, failed
+from support.process import wait_until
 
 from cyproducer import errors
 from cyproducer.host import control_messages
@@ -288,6 +289,8 @@ def test_a_commit_that_a_sender_has_not_taken_is_not_continued(sender, path, sta
     def end():
         path.unlink()  # no further command reaches the sender, which answers the last one
         time.sleep(0.3)
+        facts = begun._transactions.monitor
+        wait_until(lambda: not facts.now.command.was_sent, what="the answer to the last command")
         die(sender)
 
     timer = threading.Timer(0.2, end)
