@@ -1,8 +1,8 @@
 """Asks the brokers about transactions, and aborts one: for `cyproducer txn`, as Kafka's Admin client does.
 
 It also asks what a process has to know that commits the records of many writers: a committed offset, the last sequence
-numbers, and how long a transaction may take. Every call may be repeated: a call whose connection ends is sent again, in
-most cases after the coordinator was looked up once more.
+numbers, and how long a transaction may take. Every call may be repeated: a call whose connection ends is sent again,
+after the coordinator was looked up once more if it is one to a coordinator.
 """
 
 import functools

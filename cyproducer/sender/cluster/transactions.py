@@ -422,7 +422,7 @@ class Transactions:
         elif row.state in ENDING:
             self._start(producer, "resume", self._resume(producer))
         elif command is not None and (command.number == row.number or row.state is FATAL_ERROR):
-            producer.respond(_stored_answer(row, command.number))  # _resume() has completed it, for example
+            producer.respond(_stored_answer(row, command.number))  # it was stored meanwhile
         elif command is not None:
             self._start(producer, command.do, self._commands[command.do](producer, command), command)
         elif row.holds_up and not row.failed:
@@ -529,7 +529,8 @@ class Transactions:
         """Wait for the batches, store COMMITTING_TRANSACTION, send EndTxn, store READY with the result, answer.
 
         A successor that finds IN_TRANSACTION waits until the front-end repeats the command. One that finds
-        COMMITTING_TRANSACTION sends EndTxn again. One that finds READY answers from the stored result.
+        COMMITTING_TRANSACTION sends EndTxn again (_resume) and stores READY; then the repeated command comes here. One
+        that finds READY with the command's number answers from the stored result, and this is not called.
         """
         if producer.state is UNINITIALIZED:  # begun with a sender that has ended, supervisor included
             await self._take_up(producer, command, COMMITTING_TRANSACTION)
@@ -541,7 +542,7 @@ class Transactions:
             await producer.news.wait(1)
         await self._until_idle(producer)
         producer.refuse_if_failed()
-        if producer.state is READY:  # an empty transaction: the broker knows nothing of it
+        if producer.state is READY:  # it was empty, so the broker knows nothing of it; or _resume() has committed it
             producer.store(READY, command=command)
             return
         producer.store(COMMITTING_TRANSACTION)  # before the first byte of EndTxn: transaction.place-stored
@@ -615,7 +616,7 @@ class Transactions:
             ids = answer["producer_id"], answer["producer_epoch"]
         is_upgrade = self._features.transactions_v2 and not row.v2
         if not is_last and (is_upgrade or (raises_epoch and (code or not row.v2))):
-            if commits:  # the result is known; a successor that finds ABORTING_TRANSACTION only raises the epoch
+            if commits:  # the result is known; after ABORTING_TRANSACTION, a successor's abort finds nothing to abort
                 producer.store(ABORTING_TRANSACTION, command=command)
             try:
                 ids = await self._raise_epoch(producer, ids, code in FENCED)
@@ -875,6 +876,7 @@ class Transactions:
     ) -> tuple[Answer, int]:
         """Ask a coordinator until its answer has no error, or one that is not retriable. Return (answer, code).
 
+        It is looked up again if it does not answer, answers what cannot be read, or says that it is not the one.
         is_first: the request begins the transaction. The former one may not be complete at the broker yet, for a short
         time, so the pauses are 1 ms, 2 ms, and so on up to PAUSE_MS, which is Kafka's. coordinator: (key type, key), if
         it is not that of the transactional id.

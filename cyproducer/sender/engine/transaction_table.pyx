@@ -1,4 +1,4 @@
-"""Gives the control plane access to the rows of transactional producers (state/transactions.pyx)."""
+"""Gives the control plane access to the rows of transactional producers (transactions.pyx)."""
 
 cdef tuple STATES = tuple(TransactionState)
 
