@@ -15,10 +15,10 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from importlib import util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from generate import module_at
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "cyproducer/protocol/kafka_messages.py"
@@ -30,16 +30,6 @@ NEEDED = {"name", "type", "versions", "nullableVersions", "tag", "taggedVersions
 NEVER = 32767
 
 Definitions = dict[tuple[str, str], dict[str, Any]]  # {("request", "Produce"): definition}
-
-
-def module_at(path: Path) -> ModuleType:
-    """Return a module of Python by its file: the package need not be built."""
-    spec = util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 APIS = module_at(ROOT / "cyproducer/protocol/apis.py").APIS
