@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from cyproducer import __version__
 from cyproducer.errors import KafkaError
 
-__all__ = ["main"]
+__all__ = ["main", "run_command"]
 
 #: Subcommand -> (module, summary).
 COMMANDS = {
@@ -42,19 +42,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
+    return run_command(f"cyproducer {args.command}", args)
+
+
+def run_command(program: str, args: argparse.Namespace) -> int:
+    """Call `args.run(args)` and return the exit status: see main(). `program` begins the sentence on standard error."""
     try:
         status = int(args.run(args) or 0)
         sys.stdout.flush()
         return status
     except KafkaError as error:
-        print(f"cyproducer {args.command}: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # The reader of our output has ended. Without this the interpreter reports the error again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except OSError as error:
-        print(f"cyproducer {args.command}: {error}", file=sys.stderr)
+        print(f"{program}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from cyproducer.cli.main import run_command
 from demo.main import add_arguments, run
 
 if __name__ == "__main__":
@@ -10,4 +11,5 @@ if __name__ == "__main__":
         prog="./demo", description="Publish real data from many processes, NumPy and Spark, and check the result."
     )
     add_arguments(parser)
-    sys.exit(run(parser.parse_args()))
+    parser.set_defaults(run=run)
+    sys.exit(run_command("demo", parser.parse_args()))
