@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from cyproducer.spark import check_session, exactly_once, write
 
 OPTION, ARGUMENT, VISIBLE = "marked-secret-option", "marked-secret-argument", "a-client-id-that-can-be-seen"
-# From docs/guides/spark.md.
+# From docs/guides/spark_secured.md.
 REDACTION = r'(?i)key: "[^"]*(?:password|secret|jaas)[^"]*"\s+value: "(?:[^"\\]|\\.)*"'
 SETTINGS = {"delivery_timeout_ms": 20_000, "request_timeout_ms": 10_000, "sender_idle_timeout_ms": 500}
 

@@ -115,7 +115,7 @@ def test_a_stage_that_spark_repeats(client, cluster, seen, tmp_path):
 @pytest.mark.long
 def test_what_spark_shows_of_secrets(client, pages, events):
     """Connect shows the options of a data source. It shows none of a function, and none with the documented setting."""
-    assert REDACTION in Path(__file__).parents[2].joinpath("docs/guides/spark.md").read_text()
+    assert REDACTION in Path(__file__).parents[2].joinpath("docs/guides/spark_secured.md").read_text()
     client("secrets")
     found = list(pages_of(pages).values()) + [path.read_text() for path in events.rglob("*") if path.is_file()]
 

@@ -1,4 +1,4 @@
-"""Tests the recipes of the guide on secured clusters: each one's settings, on the corresponding listener.
+"""Tests the recipes for secured clusters: each one's settings, on the corresponding listener.
 
 The code of a recipe is executed as it is in the document. Replaced are the host, the files (in another directory, with
 the certificates of the node), the user and the password, and for IAM the package that signs tokens. `ssl_cafile` is
@@ -20,8 +20,8 @@ from cyproducer import KafkaProducer
 
 Make = Callable[..., KafkaProducer]
 
-GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "secured_clusters.md"
-TITLE = re.compile(r"^### (.+)$", re.MULTILINE)
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "cluster_recipes.md"
+TITLE = re.compile(r"^## (.+)$", re.MULTILINE)
 BLOCK = re.compile(r"^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Directories of files in the recipes. The files are made elsewhere with the same names.
 DIRECTORIES = ("/var/run/secrets", "/etc/kafka", "/etc/redpanda/certs")
@@ -50,9 +50,7 @@ EXPECTED = {
 
 def recipes() -> dict[str, str]:
     """Return the code of each recipe by its title and number."""
-    text = GUIDE.read_text()
-    chapter = text[text.index("\n## Recipes\n") :].split("\n## ")[1]
-    parts = TITLE.split(chapter)[1:]
+    parts = TITLE.split(GUIDE.read_text())[1:]
     return {
         f"{title} {number}": code
         for title, part in zip(parts[::2], parts[1::2], strict=True)
