@@ -19,7 +19,7 @@ class Mutant:
     id        a short name, never used again for another mutant
     mistake   what the changed code does wrong
     old, new  the text that the product's source has exactly once, and what replaces it
-    promise   the first promise that is broken: "P1" to "P8", see docs/design/testing.md
+    promise   the first promise that is broken: "P1" to "P8", see DESIGN.md
     tests     the cheapest tests that find it: files or node ids of pytest, from tests/
     """
 

@@ -100,7 +100,7 @@ def _headless(log: PartitionLog) -> set[int]:
     """Return the offsets of the batches of producer epochs that begin in the log with a sequence above 0.
 
     A batch was refused, the topic was created again, and the new log took the batch behind it as its first one. The
-    refused one comes later then. No producer can prevent that (docs/design/idempotence.md, "Not covered").
+    refused one comes later then. No producer can prevent that (DESIGN.md, "Refused batches and sequences").
     """
     found: set[int] = set()
     began: dict[tuple[int, int], int] = {}

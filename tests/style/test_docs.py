@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_tidy import PATHS, ROOT
+from test_tidy import PATHS, ROOT, everything
 
 import cyproducer
 from cyproducer import errors
@@ -22,7 +22,9 @@ from cyproducer.observe import status
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 ROOT_PAGES = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
-DECISIONS = sorted(path for path in (DOCS / "decisions").glob("*.md") if path.name != "index.md")
+#: Pages for engineers: their paths may begin below cyproducer/.
+FOR_ENGINEERS = [ROOT / "DESIGN.md", ROOT / "CONTRIBUTING.md", DOCS / "decisions.md"]
+MOST_WORDS_OF_DESIGN = 10_000
 MOST_COLUMNS = 120
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+\.md)(?:#[\w-]+)?\)")
@@ -30,6 +32,13 @@ INCLUDED = re.compile(r"^```\{(?:literalinclude|include|image)\} (\S+)$", re.MUL
 PLACE = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 #: A file or directory of this tree that a page names, with what may follow: a test's name, or a pattern.
 NAMED = re.compile(r"`((?:cyproducer|pyspark_cyproducer|tests|bench|docs|examples)/[\w./-]+)`")
+FOLDERS = (
+    "shm|record|protocol|config|security|host|producer|sender|observe|spark|cli|pyinstaller|tools|tests|docs|cyproducer"
+)
+PATH = rf"(?:(?:{FOLDERS})/[\w./-]*|[\w/-]+\.(?:py|pyi|pyx|pxd|h|c|md|toml))"
+#: A file or folder of this tree, and what it has by a page: `path`: `name`, `Class.name()`.
+HOLDS = re.compile(rf"`({PATH})`:\s+(`[\w.()]+`(?:,\s+`[\w.()]+`)*)")
+DECISION = re.compile(r"decisions\.md#([\w-]+)")
 ROW = re.compile(r"^\| \[?`([\w*-]+)`", re.MULTILINE)
 
 sys.path.insert(0, str(DOCS))
@@ -183,11 +192,70 @@ def test_the_files_that_a_page_names_are_there(page):
     assert [name for name in NAMED.findall(page.read_text()) if not (ROOT / name).exists()] == []
 
 
-def test_the_tests_of_the_promises_are_there():
-    files = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
-    named = set(re.findall(r"`(test_\w+)`", (DOCS / "design/testing.md").read_text()))
-    assert len(named) > 30
-    assert named - files == set()
+def found_at(path: str) -> Path | None:
+    """Return the file or folder that a page for engineers names; None if it is not there."""
+    places = (ROOT / path, ROOT / "cyproducer" / path)
+    return next((place for place in places if place.exists()), None)
+
+
+def false_claims(text: str) -> list[str]:
+    """Return the paths of a page that are not there, and the names that a file or folder lacks although it says so."""
+    wrong = [path for path in re.findall(rf"`({PATH})`", text) if "/" in path and found_at(path) is None]
+    for path, names in HOLDS.findall(text):
+        place = found_at(path)
+        for name in re.findall(r"`([\w.]+)(?:\(\))?`", names):
+            if place is None:
+                known = False
+            elif place.is_dir():
+                known = (place / name).exists()
+            else:
+                known = re.search(rf"\b{name.rpartition('.')[2]}\b", place.read_text()) is not None
+            if not known:
+                wrong.append(f"{path}: {name}")
+    return wrong
+
+
+@pytest.mark.parametrize("page", FOR_ENGINEERS, ids=label)
+def test_a_file_holds_what_a_page_says(page):
+    text = page.read_text()
+    assert false_claims(text) == []
+    if page.name == "DESIGN.md":
+        assert len(HOLDS.findall(text)) > 100
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("`sender/engine/no_such.pyx`", ["sender/engine/no_such.pyx"]),
+        ("`sender/engine/wire.pyx`: `assign`, `no_such`", ["sender/engine/wire.pyx: no_such"]),
+        ("`shm/batch.h`: `slot_commit`", ["shm/batch.h: slot_commit"]),
+        ("`codes.py`: `NO_SUCH`", ["codes.py: NO_SUCH"]),
+        ("`producer/appender.pyx`:\n`Appender.attempt()`; `shm/batch.h`: `cyp_slot_commit`", []),
+    ],
+)
+def test_a_false_claim_is_found(text, wrong):
+    assert false_claims(text) == wrong
+
+
+def test_the_design_is_short_and_names_every_folder():
+    text = (ROOT / "DESIGN.md").read_text()
+    assert len(text.split()) <= MOST_WORDS_OF_DESIGN
+    folders = [path.name for path in (ROOT / "cyproducer").iterdir() if (path / "__init__.py").exists()]
+    assert [name for name in folders if f"`{name}/`" not in text] == []
+
+
+def test_each_decision_is_a_paragraph_and_each_link_to_one_leads_there():
+    text = (DOCS / "decisions.md").read_text()
+    found = dict(re.findall(r"^### (.*)\n\n((?:.+\n)+)(?=\n|\Z)", text, re.MULTILINE))
+    assert len(found) == text.count("\n### ") > 50
+    assert [title for title, paragraph in found.items() if len(paragraph.split()) > 120] == []
+    anchors = {re.sub(r"[^\w-]", "", title.lower().replace(" ", "-")) for title in found}
+    linked = {
+        (label(path), anchor)
+        for path in {*PAGES, *ROOT_PAGES, *everything(), ROOT / "bench" / "DIARY.md"}
+        for anchor in DECISION.findall(path.read_text())
+    }
+    assert {link for link in linked if link[1] not in anchors} == set()
 
 
 def test_lines_are_short_except_in_tables():
@@ -198,19 +266,3 @@ def test_lines_are_short_except_in_tables():
         if len(line) > MOST_COLUMNS and not line.startswith("|")
     ]
     assert not long, "\n".join(long)
-
-
-@pytest.mark.parametrize("page", DECISIONS, ids=label)
-def test_a_decision_has_its_parts_and_is_in_the_index(page):
-    headings = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
-    assert [name for name in headings if name != "Rejected"] == ["Context", "Decision", "Consequence"]
-    index = (DOCS / "decisions/index.md").read_text()
-    assert f"]({page.name})" in index
-    assert f"\n{page.stem}\n" in index  # in the table of contents of Sphinx
-
-
-def test_the_architecture_names_every_folder():
-    text = (DOCS / "design/architecture.md").read_text()
-    folders = [path.name for path in (ROOT / "cyproducer").iterdir() if (path / "__init__.py").exists()]
-    assert [name for name in folders if f"`{name}/`" not in text] == []
-    assert len(text.splitlines()) < 300

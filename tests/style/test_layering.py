@@ -1,8 +1,7 @@
 """Tests which package may import which: every import and cimport is compared with the rule.
 
-The rule is in docs/design/architecture.md ("Layers and folders"): ``shm`` imports
-nothing of ours, ``protocol`` only Kafka's error codes,
-there is no edge between ``producer`` and ``sender``, and the outer packages use the public API.
+The rule is the table in tests/tiers/packages.py: ``shm`` imports nothing of ours, ``protocol`` only Kafka's error
+codes, there is no edge between ``producer`` and ``sender``, and the outer packages use the public API.
 """
 
 import ast

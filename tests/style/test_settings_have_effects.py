@@ -1,7 +1,11 @@
 """Names, for each supported setting, the test that shows that it changes what happens."""
 
+import ast
+import functools
+from pathlib import Path
+
 import pytest
-from test_matrix import ROOT, functions_of
+from test_tidy import ROOT
 
 from cyproducer.config.settings import SETTINGS
 
@@ -155,6 +159,13 @@ SHOWN_BY: dict[str, str | tuple[str, ...]] = {
 
 def test_every_supported_setting_has_a_test_that_shows_it():
     assert set(SHOWN_BY) == {setting.name for setting in SETTINGS if setting.supported}
+
+
+@functools.cache
+def functions_of(path: Path) -> set[str]:
+    """Return the names of the functions of a file, without running it."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, functions)}
 
 
 @pytest.mark.parametrize("name", SHOWN_BY)

@@ -1,6 +1,6 @@
 """The packages of the product: what each may import, and which tests it needs when it is changed.
 
-`docs/design/architecture.md` ("Layers and folders") explains the imports. `tests/style/test_layering.py` checks them.
+`tests/style/test_layering.py` checks the imports, and `DESIGN.md` says what each package is for.
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """The tests of the tier `smoke`: one for each promise, each guide, Spark, a secured listener and the end of senders.
 
-They share one Kafka node, so none of them may pause or end it. `docs/design/testing.md` names the further tests.
+They share one Kafka node, so none of them may pause or end it. `CONTRIBUTING.md` names the further ones.
 """
 
 from pathlib import Path

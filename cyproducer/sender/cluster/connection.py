@@ -67,7 +67,7 @@ SERVERS = {"GSSAPI": "the KDC, and the network between it and this host", "OAUTH
 SESSION_LEAST, SESSION_MOST = 0.85, 0.95
 AGAIN_MS = 1000  # pause before another attempt to authenticate again, while the session lasts
 #: An idle connection that was dropped is found after 10 + 4 * 3 seconds. TCP_USER_TIMEOUT would end connections to
-#: brokers that do not read, see docs/decisions/dropped-connections.md.
+#: brokers that do not read, see docs/decisions.md#dropped-connections.
 KEEPALIVE = {socket.TCP_KEEPIDLE: 10, socket.TCP_KEEPINTVL: 3, socket.TCP_KEEPCNT: 4}
 SYSTEM_BUFFER = -1  # send_buffer_bytes, receive_buffer_bytes: the kernel chooses the size and adapts it to the route
 CLOSE_REASONS: dict[int, str] = {

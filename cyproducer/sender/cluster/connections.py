@@ -7,10 +7,10 @@ closed otherwise.
 A broker that hangs answers nothing, and its connection does not end. After some seconds the controller gives its
 partitions to other brokers, and the metadata does not have it any more. Kafka's producer notices this after
 request_timeout_ms. Here the loop reports a broker that is silent (Silent), and another one is asked which brokers the
-cluster has, until the broker answers or is not one of them. See docs/decisions/silent-brokers.md.
+cluster has, until the broker answers or is not one of them. See docs/decisions.md#silent-brokers.
 
 A load balancer or a firewall may have forgotten an idle connection, and drops what is sent on it. The kernel tells that
-nothing has been acknowledged since then. See docs/decisions/dropped-connections.md.
+nothing has been acknowledged since then. See docs/decisions.md#dropped-connections.
 """
 
 import contextlib

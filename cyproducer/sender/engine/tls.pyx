@@ -18,7 +18,7 @@ cdef extern from "sys/socket.h" nogil:
 
 
 cdef enum:
-    GATHERED_BYTES = 65536      # four TLS records; more gains nothing (docs/decisions/secured-connections.md)
+    GATHERED_BYTES = 65536      # four TLS records; more gains nothing (docs/decisions.md#secured-connections)
     RECEIVED_BYTES = 18437      # the longest TLS record, with its header (RFC 5246, 6.2.3)
     RECEIVES_MAX = 2            # that give no data, in one call: they have messages of TLS, such as KeyUpdate
     UNSENT_BYTES_MAX = 1048576  # of answers to a broker that does not read them

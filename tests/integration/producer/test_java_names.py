@@ -1,4 +1,4 @@
-"""Checks the names in the first column of docs/design/java-rules.md against the classes of the real Kafka."""
+"""Checks the names in the first column of docs/reference/java_differences.md against the classes of the real Kafka."""
 
 import re
 import zipfile
@@ -8,7 +8,7 @@ import pytest
 from devkafka.jars import KAFKA_VERSION, kafka_jars
 from devkafka.maven import DownloadError
 
-PAGE = Path(__file__).parents[3] / "docs/design/java-rules.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/java_differences.md"
 #: Kafka's own tests, which the jar does not contain, and a setting of a later version.
 ELSEWHERE = re.compile(r"test[A-Z]\w+|\w+\.py|partitioner\.rack\.aware")
 

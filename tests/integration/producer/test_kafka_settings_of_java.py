@@ -15,7 +15,7 @@ from cyproducer.config.settings import SETTINGS
 
 OURS = {setting.kafka_name: setting for setting in SETTINGS}
 ROWS = {row.name: row for row in KAFKA_SETTINGS}
-#: docs/decisions/other-defaults.md has the reasons.
+#: docs/decisions.md#other-defaults has the reasons.
 OTHER_DEFAULTS = {
     "batch.size",
     "client.id",
