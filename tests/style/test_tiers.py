@@ -24,8 +24,9 @@ def test_the_tests_of_smoke_exist():
 
 
 def test_smoke_has_each_promise_and_each_guide():
+    """Kerberos has an environment of its own, which needs a KDC."""
     promises = {f"P{number}" for number in range(1, 9)}
-    guides = {path.stem.replace("_", " ") for path in (ROOT / "docs" / "guides").glob("*.md")} - {"index"}
+    guides = {path.stem.replace("_", " ") for path in (ROOT / "docs" / "guides").glob("*.md")} - {"index", "kerberos"}
     assert promises <= SMOKE.keys()
     assert {name for name in guides if not any(f"guides: {name}" in each.lower() for each in SMOKE)} == set()
 

@@ -43,14 +43,23 @@ SMOKE = {
     "guides: partitions": [
         "integration/producer/test_extensions_kafka.py::test_round_robin_spreads_records_and_rows_evenly"
     ],
-    "guides: secured clusters": [
+    "guides: secured clusters, guides: SASL": [
         "integration/security/test_listeners_kafka.py::test_each_mechanism[SASL_SSL-SCRAM-SHA-512]"
     ],
+    "guides: TLS": ["integration/security/test_listeners_kafka.py::test_a_client_certificate[two files]"],
+    "guides: OAuth": ["integration/security/test_token_provider.py::test_each_form_of_a_provider"],
+    "guides: cluster recipes": ["integration/security/test_recipes.py::test_each_recipe_is_tried"],
     "guides: Spark, a batch": ["spark/test_spark_batch.py::test_the_example"],
-    "guides: Spark, exactly once": [
+    "guides: Spark exactly once": [
         "spark/test_spark_exactly_once.py::test_each_micro_batch_is_written_once_and_an_empty_one_too"
     ],
-    "guides: transactions": ["usage/test_usage_transactions.py::test_the_examples[confluent-kafka]"],
+    "guides: Spark Kafka": [
+        "spark/test_spark_kafka_source.py::test_a_batch_copies_a_topic_as_sparks_own_sink_does_and_keeps_the_time"
+    ],
+    "guides: Spark secured": ["spark/test_spark_secured.py::test_files_are_those_of_the_hosts"],
+    "guides: transactions, guides: consume transform produce": [
+        "usage/test_usage_transactions.py::test_the_examples[confluent-kafka]"
+    ],
     "guides: web workers": [
         "usage/test_usage_web.py::test_every_request_arrives_over_one_sender_and_one_connection[gunicorn]"
     ],
