@@ -39,6 +39,7 @@ SMOKE = {
     "guides: interceptors": [
         "integration/producer/test_extensions_kafka.py::test_interceptors_see_each_record_once_and_its_place"
     ],
+    "guides: logging": ["usage/test_usage_logging.py::test_what_was_logged_before_kill_arrives"],
     "guides: multiprocessing": ["usage/test_usage_multiprocessing.py::test_workers_of_each_start_method[spawn]"],
     "guides: partitions": [
         "integration/producer/test_extensions_kafka.py::test_round_robin_spreads_records_and_rows_evenly"
