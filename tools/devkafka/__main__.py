@@ -17,7 +17,7 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     try:
         print("Starting a Kafka node ...", flush=True)
-        with KafkaCluster(1, ports=[chosen.port]) as cluster:
+        with KafkaCluster(1, ports=[chosen.port], auto_create=True) as cluster:
             print(f"Kafka answers at {cluster.bootstrap_servers}. Ctrl-C ends it.", flush=True)
             signal.pause()
     except (DownloadError, JavaMissingError, KafkaStartError) as error:
