@@ -14,6 +14,7 @@ GATE = ("style", "unit", "integration/engine", "simulation", "model")
 #: Files and folders outside of the packages and of tests/, by the beginning of their path. The first line counts.
 OTHERS = {
     "bench/": ("integration/bench",),
+    "examples/demo.py": ("usage", "integration/demo"),
     "examples/": ("usage", "spark"),
     "demo": ("integration/demo",),
     "tools/demo": ("integration/demo",),

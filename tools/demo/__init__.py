@@ -1,1 +1,1 @@
-"""Contains the demo that `./demo` runs: it publishes real data, reads it back and compares."""
+"""Contains the tool behind `./demo`: it runs examples/demo.py and Spark, reads everything back and compares."""

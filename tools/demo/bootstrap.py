@@ -26,8 +26,8 @@ JAVA_MINIMUM = 17
 BUILD_TOOLS = ["setuptools>=77", "Cython>=3.1", "wheel"]
 # The sources of the package, relative to the root of the source tree.
 SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "cyproducer", "pyspark_cyproducer"]
-# The demo and the development node, which are not part of the package.
-TOOLS = ["tools/demo", "tools/devkafka"]
+# The demo, the development node and the example, which are not part of the package.
+TOOLS = ["tools/demo", "tools/devkafka", "examples"]
 SUFFIXES = (".py", ".pyi", ".pyx", ".pxd", ".h", ".c", ".toml", ".md", ".typed", "LICENSE")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 

@@ -3,9 +3,7 @@
 import contextlib
 import os
 import re
-import secrets
 import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +17,6 @@ from devkafka.node import (
 )
 
 PARTITIONS = 6
-TOPICS = ("lines", "files", "heads", "texts", "identifiers", "stream")
 _ADMIN_TIMEOUT_S = 15.0
 # The mock cluster keeps 5 MiB per partition and drops older records.
 MOCK_LINES_MAX = 40_000
@@ -31,12 +28,11 @@ class BrokerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """The broker of a run. `kind` is "given", "kafka" or "mock"; `pids` are the processes of a node of the demo."""
+    """The broker of a run. `kind` is "given", "kafka" or "mock"."""
 
     kind: str
     servers: str
     description: str
-    pids: frozenset[int] = frozenset()
 
 
 @contextlib.contextmanager
@@ -61,7 +57,7 @@ def open_broker(given: str | None, port: int | None, say: Callable[[str], None])
     say("Starting a Kafka node ...")
     with _start_node(port) as node:
         description = f"Apache Kafka at {node.bootstrap_servers}, a node that the demo has started"
-        yield Broker("kafka", node.bootstrap_servers, description, frozenset(node.pids()))
+        yield Broker("kafka", node.bootstrap_servers, description)
 
 
 @contextlib.contextmanager
@@ -116,23 +112,21 @@ def _addresses(servers: str) -> list[tuple[str, int]]:
 
 
 @contextlib.contextmanager
-def demo_topics(broker: Broker, keep: bool) -> Iterator[dict[str, str]]:
-    """Create topics with unique names: {purpose: name}. At the exit, delete them from a given broker, unless `keep`.
+def demo_topics(broker: Broker, names: list[str], keep: bool) -> Iterator[None]:
+    """Create these topics. At the exit, delete them from a given broker, unless `keep`.
 
     Raise BrokerError if the broker does not answer or refuses.
     """
-    stamp = f"cyproducer-demo-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-    names = {topic: f"{stamp}.{topic}" for topic in TOPICS}
     if broker.kind == "mock":
-        _touch_in_mock(broker.servers, list(names.values()))
-        yield names
+        _touch_in_mock(broker.servers, names)
+        yield
         return
-    _create(broker.servers, list(names.values()))
+    _create(broker.servers, names)
     try:
-        yield names
+        yield
     finally:
         if broker.kind == "given" and not keep:
-            _delete(broker.servers, list(names.values()))
+            _delete(broker.servers, names)
 
 
 def _admin(servers: str) -> Any:
@@ -144,10 +138,8 @@ def _admin(servers: str) -> Any:
 def _create(servers: str, names: list[str]) -> None:
     from confluent_kafka.cimpl import KafkaException, NewTopic
 
-    # The timestamps of the records are years old: with the usual retention Kafka would delete them soon.
-    config = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
     admin = _admin(servers)
-    wanted = [NewTopic(name, PARTITIONS, -1, config=config) for name in names]
+    wanted = [NewTopic(name, PARTITIONS, -1) for name in names]
     made = admin.create_topics(wanted, operation_timeout=_ADMIN_TIMEOUT_S, request_timeout=_ADMIN_TIMEOUT_S)
     try:
         for future in made.values():
@@ -175,15 +167,3 @@ def _touch_in_mock(servers: str, names: list[str]) -> None:
     producer = Producer({"bootstrap.servers": servers, "log_level": 0})
     for name in names:
         producer.list_topics(name, timeout=_ADMIN_TIMEOUT_S)
-
-
-def broker_addresses(broker: Broker) -> set[tuple[str, int]]:
-    """Return (IP address, port) of every broker, from the cluster's metadata and from the given list."""
-    known = _admin(broker.servers).list_topics(timeout=_ADMIN_TIMEOUT_S).brokers.values()
-    named = [*((entry.host, entry.port) for entry in known), *_addresses(broker.servers)]
-    found = set()
-    for host, port in named:
-        with contextlib.suppress(OSError):
-            for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-                found.add((str(entry[4][0]), port))
-    return found

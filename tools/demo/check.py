@@ -1,201 +1,132 @@
-"""Reads everything back with confluent-kafka's consumer, and compares it with the records that were sent."""
+"""Reads everything back with confluent-kafka's consumer, and compares it with the files of the input."""
 
-import hashlib
+import itertools
 import json
+import os
+import re
+import struct
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from demo.arrays import Row
-from demo.input import SourceFile, identifiers_by_words
-from demo.workers import Placed
+from demo.input import Input
 
 # Reading ends when no record arrives for this time. Every record that is missing then is a difference.
 SILENCE_S = 30.0
-_FETCH = 5000
-
-Expected = TypeVar("Expected")
-
-
-class Check(Protocol):
-    """The check of one topic. `records` and `bytes` (of keys and values) count what was read."""
-
-    records: int
-    bytes: int
-
-    def take(self, message: Any) -> None:
-        """Compare a message; messages arrive in the order of their partition."""
-
-    def finish(self) -> None:
-        """Compare what can only be compared after the last message."""
-
-    differences: list[str]
+SHOWN_DIFFERENCES = 20
+TEXT_BYTES = 500_000
+_IDENTIFIER = re.compile(rb"(?<![0-9A-Za-z_])[A-Za-z_][0-9A-Za-z_]*")
 
 
-class _Counting:
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.records = 0
-        self.bytes = 0
+class Expected(NamedTuple):
+    """A record as it must come back."""
+
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+
+#: The records of a topic by their key. Those of a key must arrive in this order.
+Records = dict[bytes, Iterator[Expected]]
+
+
+class TopicCheck:
+    """Compares the records of a topic with those that must be there. `differences` has the first ones as texts."""
+
+    def __init__(self, name: str, expected: Records) -> None:
+        self.name = name
+        self.records = self.bytes = self.count = 0
         self.differences: list[str] = []
+        self._left = expected
 
-    def differ(self, text: str) -> None:
-        self.differences.append(f"{self.topic}: {text}")
-
-
-class _Lines:
-    """The lines of one file that were read."""
-
-    __slots__ = ("file", "hasher", "next", "offset_sum", "partition")
-
-    def __init__(self, file: SourceFile) -> None:
-        self.file = file
-        self.next = 1
-        self.hasher = hashlib.blake2b(digest_size=16)
-        self.offset_sum = 0
-        self.partition = -1
-
-
-class LinesCheck(_Counting):
-    """Checks every line of every file: order, header, timestamp, content, and the offsets in the futures."""
-
-    def __init__(self, topic: str, files: Iterable[SourceFile], placed: dict[bytes, Placed]) -> None:
-        super().__init__(topic)
-        self._files = {file.key: _Lines(file) for file in files}
-        self._placed = placed
-
-    def take(self, message: Any) -> None:
-        """Compare a message with the next line of its file."""
-        key, value = message.key(), message.value()
+    def compare(self, message: Any) -> None:
+        """Compare a message with the next record of its key."""
+        key, value = message.key() or b"", message.value() or b""
         self.records += 1
-        self.bytes += len(key or b"") + len(value or b"")
-        came = self._files.get(key)
-        if came is None or value is None:
-            self.differ(f"a record with the unknown key {key!r}, or without a value")
-            return
-        number = came.next
-        if message.headers() != [("line", b"%d" % number)]:
-            self.differ(f"{came.file.name}: headers {message.headers()}, expected those of line {number}")
-        if message.timestamp()[1] != came.file.first_timestamp + number - 1:
-            self.differ(f"{came.file.name}, line {number}: timestamp {message.timestamp()[1]}")
-        came.next = number + 1
-        came.hasher.update(value)
-        came.offset_sum += message.offset()
-        came.partition = message.partition()
+        self.bytes += len(key) + len(value)
+        wanted = next(self._left.get(key, iter(())), None)
+        if wanted is None:
+            self._differ(f"an unexpected record with the key {key!r}: {value!r:.100}")
+        elif wanted != (value, message.headers() or []):
+            self._differ(f"key {key!r}: {value!r:.100} with headers {message.headers()} instead of {wanted!r:.200}")
 
     def finish(self) -> None:
-        """Compare counts, content and offsets of each file."""
-        for key, came in self._files.items():
-            name = came.file.name
-            if came.next - 1 != came.file.lines:
-                self.differ(f"{name}: {came.next - 1} of {came.file.lines} lines were read")
-            elif came.hasher.digest() != came.file.digest:
-                self.differ(f"{name}: the content differs")
-            promised = self._placed.get(key)
-            if promised is not None and (came.partition, came.offset_sum) != (
-                promised.partition,
-                promised.offset_sum,
-            ):
-                self.differ(f"{name}: the offsets differ from those in the futures")
+        """Add the records that are missing."""
+        for key, rest in self._left.items():
+            if missing := sum(1 for _ in rest):
+                self._differ(f"key {key!r}: {missing} records are missing")
+
+    def _differ(self, text: str) -> None:
+        self.count += 1
+        if len(self.differences) < SHOWN_DIFFERENCES:
+            self.differences.append(f"{self.name}: {text}")
 
 
-class _InOrder(_Counting, Generic[Expected]):
-    """Checks that each key has the expected rows in the expected order."""
-
-    def __init__(self, topic: str, expected: dict[bytes, list[Expected]]) -> None:
-        super().__init__(topic)
-        self._expected = expected
-        self._came: Counter[bytes] = Counter()
-
-    def _next(self, message: Any) -> Expected | None:
-        """Return the row that the message should be, by its key; None if no further row is expected."""
-        key, value = message.key(), message.value()
-        self.records += 1
-        self.bytes += len(key or b"") + len(value or b"")
-        rows = self._expected.get(key, [])
-        self._came[key] += 1
-        if self._came[key] > len(rows):
-            self.differ(f"an unexpected record with the key {key!r}: {value!r:.100}")
-            return None
-        return rows[self._came[key] - 1]
-
-    def finish(self) -> None:
-        """Note the records that are missing."""
-        for key, rows in self._expected.items():
-            if self._came[key] < len(rows):
-                self.differ(f"key {key!r}: {self._came[key]} of {len(rows)} records were read")
+def records_of_example(tree: Input) -> dict[str, Records]:
+    """Return what examples/demo.py sends, by the last part of the topic's name."""
+    texts: dict[bytes, list[Path]] = defaultdict(list)
+    for file in tree.files:
+        texts[os.path.dirname(_name(tree, file)) or b"."].append(file)
+    return {
+        "lines": {_name(tree, file): _numbered_lines(file) for file in tree.files},
+        "files": {_name(tree, file): _facts(file) for file in tree.files},
+        "texts": {directory: _texts(tree, files) for directory, files in texts.items()},
+        "directories": {
+            directory: iter([Expected(_json({"directory": os.fsdecode(directory), "files": len(files)}), [])])
+            for directory, files in texts.items()
+        },
+    }
 
 
-class SequenceCheck(_InOrder[Row]):
-    """Checks that each key has these rows in this order, at the place that the future gave (if it gave one)."""
-
-    def __init__(self, topic: str, rows: Iterable[Row]) -> None:
-        expected: dict[bytes, list[Row]] = {}
-        for row in rows:
-            expected.setdefault(row.key, []).append(row)
-        super().__init__(topic, expected)
-
-    def take(self, message: Any) -> None:
-        """Compare a message with the next row of its key."""
-        row = self._next(message)
-        if row is None:
-            return
-        key, value, number = message.key(), message.value(), self._came[message.key()]
-        if value != row.value:
-            self.differ(f"key {key!r}, record {number}: {value!r:.100} instead of {row.value!r:.100}")
-        if tuple(message.headers() or ()) != row.headers:
-            self.differ(f"key {key!r}, record {number}: headers {message.headers()}")
-        if message.timestamp()[1] != row.timestamp:
-            self.differ(f"key {key!r}, record {number}: timestamp {message.timestamp()[1]}")
-        if row.place != (-1, -1) and row.place != (message.partition(), message.offset()):
-            self.differ(f"key {key!r}, record {number}: the place differs from {row.place}, which the future gave")
+def records_of_spark(tree: Input, streamed: dict[str, Path]) -> dict[str, Records]:
+    """Return what demo/spark_jobs.py sends. `streamed` are the files of the streaming query by their names there."""
+    counts = Counter(itertools.chain.from_iterable(_IDENTIFIER.findall(file.read_bytes()) for file in tree.files))
+    return {
+        "identifiers": {word: iter([Expected(b"%d" % count, [])]) for word, count in counts.items()},
+        "stream": {name.encode(): _plain_lines(file) for name, file in streamed.items()},
+    }
 
 
-class IdentifiersCheck(_InOrder[tuple[bytes, int]]):
-    """Checks Spark's counts of the identifiers of each file, in their order, with another way of counting.
-
-    `timestamps`: the expected timestamps of the records, by key.
-    """
-
-    def __init__(self, topic: str, job: str, files: Iterable[SourceFile], timestamps: dict[bytes, int]) -> None:
-        super().__init__(topic, {file.key: sorted(identifiers_by_words(file.read()).items()) for file in files})
-        self._headers = [("job", job.encode())]
-        self._timestamps = timestamps
-
-    def take(self, message: Any) -> None:
-        """Compare a message with the next identifier of its file and its count."""
-        row = self._next(message)
-        if row is None:
-            return
-        key, value, number = message.key(), message.value(), self._came[message.key()]
-        word, count = row
-        try:
-            said = json.loads(value)
-        except (ValueError, TypeError):
-            said = None
-        if said != {"identifier": word.decode(), "count": count}:
-            self.differ(f"key {key!r}, record {number}: {value!r:.100}, expected {word!r}: {count}")
-        if message.headers() != self._headers:
-            self.differ(f"key {key!r}, record {number}: headers {message.headers()}")
-        if message.timestamp()[1] != self._timestamps[key]:
-            self.differ(f"key {key!r}, record {number}: timestamp {message.timestamp()[1]}")
+def _name(tree: Input, file: Path) -> bytes:
+    return os.fsencode(file.relative_to(tree.root))
 
 
-def read_back(servers: str, checks: dict[str, Check], tick: Callable[[int], None]) -> None:
-    """Pass every record of the topics in `checks` to its check, until the end of each partition.
+def _json(document: object) -> bytes:
+    return json.dumps(document).encode()
 
-    Call `tick` with the number of records several times a second.
-    """
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+def _numbered_lines(file: Path) -> Iterator[Expected]:
+    for number, line in enumerate(file.read_bytes().splitlines(keepends=True), 1):
+        yield Expected(line, [("line", b"%d" % number)])
+
+
+def _plain_lines(file: Path) -> Iterator[Expected]:
+    for line in file.read_bytes().splitlines():
+        yield Expected(line, [("job", b"stream")])
+
+
+def _facts(file: Path) -> Iterator[Expected]:
+    data = file.read_bytes()
+    yield Expected(struct.pack("<qiq", len(data), len(data.splitlines()), int(file.stat().st_mtime)), [])
+
+
+def _texts(tree: Input, files: list[Path]) -> Iterator[Expected]:
+    for file in files:
+        yield Expected(file.read_bytes()[:TEXT_BYTES], [("file", _name(tree, file))])
+
+
+def read_back(servers: str, checks: dict[str, TopicCheck]) -> None:
+    """Pass every committed record of the topics in `checks` to its check, until the end of each partition."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
             "group.id": "cyproducer-demo-check",
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
             "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
             "fetch.wait.max.ms": 50,
             "queued.max.messages.kbytes": 65536,
             "check.crcs": True,
@@ -203,38 +134,22 @@ def read_back(servers: str, checks: dict[str, Check], tick: Callable[[int], None
         }
     )
     try:
-        left: dict[tuple[str, int], int] = {}
-        for topic in checks:
-            for partition in consumer.list_topics(topic, timeout=30).topics[topic].partitions:
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-                if high > low:
-                    left[topic, partition] = high
+        left = {
+            (topic, partition)
+            for topic in checks
+            for partition in consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        }
         consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in left])
-        _read(consumer, checks, left, tick)
+        deadline = time.monotonic() + SILENCE_S
+        while left and time.monotonic() < deadline:
+            for message in consumer.consume(5000, 0.2):
+                deadline = time.monotonic() + SILENCE_S
+                topic, error = str(message.topic()), message.error()
+                if error is None:
+                    checks[topic].compare(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard((topic, message.partition()))
     finally:
         consumer.close()
     for check in checks.values():
         check.finish()
-
-
-def _read(
-    consumer: Any,
-    checks: dict[str, Check],
-    left: dict[tuple[str, int], int],
-    tick: Callable[[int], None],
-) -> None:
-    read = 0
-    deadline = time.monotonic() + SILENCE_S
-    while left and time.monotonic() < deadline:
-        messages = consumer.consume(_FETCH, 0.2)
-        for message in messages:
-            if message.error() is not None:
-                continue
-            place = (message.topic(), message.partition())
-            checks[place[0]].take(message)
-            if message.offset() + 1 >= left.get(place, 0):
-                left.pop(place, None)
-        if messages:
-            read += len(messages)
-            deadline = time.monotonic() + SILENCE_S
-        tick(read)

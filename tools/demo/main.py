@@ -1,49 +1,38 @@
-"""Publishes real data from many processes, from NumPy and from Spark, and checks the result: ``./demo``.
-
-The demo sends the source text of the standard library to Kafka through one sender: its lines from four processes, facts
-about its files as arrays, its identifiers from a Spark job and a streaming query. Then a consumer of another library
-reads everything back.
-"""
+"""Runs examples/demo.py and two jobs of Spark against a broker, reads everything back, and compares: ``./demo``."""
 
 import argparse
 import contextlib
 import os
+import secrets
 import shutil
 import signal
+import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from devkafka.node import DownloadError, JavaMissingError, KafkaStartError, find_java
 
-from cyproducer import KafkaProducer
+import cyproducer
 from cyproducer.errors import KafkaError
-from cyproducer.observe.status import stop
-from demo.arrays import BulkSent, send_files, send_heads, send_texts
-from demo.broker import (
-    MOCK_LINES_MAX,
-    Broker,
-    BrokerError,
-    broker_addresses,
-    demo_topics,
-    open_broker,
-)
-from demo.check import Check, IdentifiersCheck, LinesCheck, SequenceCheck, read_back
-from demo.input import InputError, SourceTree, read_tree, standard_library
-from demo.show import Display, size
-from demo.spark import SparkError, SparkPart, files_for_stream, quoted, spark_missing
-from demo.watch import Watch, last_totals
-from demo.workers import WORKERS, LinesSent, WorkerError, run_workers
+from cyproducer.observe.status import status, stop
+from demo.broker import MOCK_LINES_MAX, Broker, BrokerError, demo_topics, open_broker
+from demo.check import TopicCheck, read_back, records_of_example, records_of_spark
+from demo.input import Input, InputError, copy_input
 
 __all__ = ["add_arguments", "run"]
 
-_NEEDED = {"numpy": "numpy", "pyarrow": "pyarrow", "confluent_kafka": "confluent-kafka", "psutil": "psutil"}
-_SHOWN_DIFFERENCES = 20
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
+STREAMED_FILES, STREAMED_WAVES, STREAMED_BYTES_MAX = 45, 3, 1_000_000
+_NEEDED = {"numpy": "numpy", "pyarrow": "pyarrow", "confluent_kafka": "confluent-kafka"}
+
+
+class RunError(Exception):
+    """A program of the demo has failed; the text says which."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,224 +57,186 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-@dataclass(slots=True)
-class Sent:
-    """The published records by topic, for the check and the table."""
-
-    lines: LinesSent
-    bulk: dict[str, BulkSent]
-    spark: dict[str, dict[str, Any]]
-    totals: dict[str, int]
-    seconds: float
-
-
 def run(args: argparse.Namespace) -> int:
     """Run the demo. Return 0 if every record came back as it was sent, 1 if something differs or failed."""
     missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
     if missing:
         return _fail(f"{', '.join(missing)} is missing; run: pip install 'cyproducer[demo]'")
     signal.signal(signal.SIGTERM, _terminated)
-    display = Display()
     try:
         with contextlib.ExitStack() as stack:
-            return _Demo(args, display, stack).run()
-    except (
-        BrokerError,
-        InputError,
-        JavaMissingError,
-        DownloadError,
-        KafkaError,
-        KafkaStartError,
-        SparkError,
-        WorkerError,
-    ) as error:
-        display.end()
+            return _run(args, stack)
+    except (BrokerError, DownloadError, InputError, JavaMissingError, KafkaError, KafkaStartError, RunError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:
-        display.say("Interrupted. Everything that the demo started has been stopped.")
+        _say("Interrupted. Everything that the demo started has been stopped.")
         return 130
 
 
-def _fail(text: str) -> int:
-    print(f"demo: {text}", file=sys.stderr)
-    return 1
+def _run(args: argparse.Namespace, stack: contextlib.ExitStack) -> int:
+    """Run all parts. `stack` ends everything that they start, in reverse order."""
+    begun = time.monotonic()
+    scratch = stack.enter_context(_scratch())
+    # With a separate runtime directory the demo has its own sender, which it may stop.
+    runtime = scratch / "run"
+    runtime.mkdir(mode=0o700)
+    os.environ["CYPRODUCER_RUNTIME_DIR"] = str(runtime)
+    broker = stack.enter_context(open_broker(args.bootstrap_servers, args.port, _say))
+    _say(f"Broker: {broker.description}.")
+    tree = copy_input(args.input, scratch / "input", MOCK_LINES_MAX if broker.kind == "mock" else None)
+    _say(f"Input: {tree.lines:,} lines in {len(tree.files):,} files ({tree.size / 1e6:.1f} MB).")
+    for why, count in tree.left_out.items():
+        _say(f"  left out: {count} files ({why})")
+
+    prefix = f"cyproducer-demo-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    expected = records_of_example(tree)
+    if broker.kind == "mock":
+        del expected["directories"]  # the mock cluster shows the records of aborted transactions
+    java = _java_for_spark(args, broker)
+    streamed = _files_for_stream(tree)
+    if java is not None:
+        expected |= records_of_spark(tree, streamed)
+    checks = {f"{prefix}.{name}": TopicCheck(name, records) for name, records in expected.items()}
+
+    stack.enter_context(demo_topics(broker, list(checks), args.keep))
+    stack.callback(_stop_senders)
+    _run_example(broker, tree, prefix, "directories" in expected)
+    if java is not None:
+        _run_spark(broker, tree, streamed, prefix, scratch / "spark", java)
+    _say("Reading everything back with confluent-kafka's consumer ...")
+    read_back(broker.servers, checks)
+    differences = _report(list(checks.values()), len(list(runtime.glob("*.log"))))
+    _say(f"Done in {time.monotonic() - begun:.0f} s.")
+    if args.keep:
+        _keep(broker, list(checks))
+    return 1 if differences else 0
 
 
-def _terminated(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)
+def _run_example(broker: Broker, tree: Input, prefix: str, transaction: bool) -> None:
+    _say(f"Running {EXAMPLE.relative_to(EXAMPLE.parents[1])} ...")
+    command = [sys.executable, "-P", str(EXAMPLE), broker.servers, "--input", str(tree.root), "--topic", prefix]
+    if _run_program(command if transaction else [*command, "--no-transaction"], dict(os.environ)):
+        raise RunError("the example has failed; its message is above")
 
 
-class _Demo:
-    """One run of the demo. `stack` ends everything that the run starts, in reverse order."""
+def _run_spark(broker: Broker, tree: Input, streamed: dict[str, Path], prefix: str, scratch: Path, java: Path) -> None:
+    _say("Running a batch job and a streaming query of Spark ...")
+    (scratch / "tree").mkdir(parents=True)
+    for number, file in enumerate(tree.files):
+        (scratch / "tree" / f"{number}.txt").symlink_to(file)
+    for number, (name, file) in enumerate(streamed.items()):
+        wave = scratch / "waves" / str(number % STREAMED_WAVES)
+        wave.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, wave / name)  # with the present time: Spark leaves out files that are a week old
+    environment = dict(os.environ)
+    environment.pop("SPARK_HOME", None)  # it may be another version than the installed PySpark
+    interpreter = Path(sys.executable)
+    environment.update(
+        JAVA_HOME=str(java.resolve().parent.parent),
+        # The name without the path: a path with blanks breaks the shell command by which Spark looks for it.
+        PYSPARK_PYTHON=interpreter.name,
+        PYSPARK_DRIVER_PYTHON=interpreter.name,
+        PATH=os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", os.defpath)]),
+        SPARK_LOCAL_IP="127.0.0.1",
+        PYTHONPATH=_python_path(),
+        TMPDIR=str(scratch),
+    )
+    log = scratch / "spark.log"
+    command = [sys.executable, "-P", "-m", "demo.spark_jobs", broker.servers, prefix, str(scratch)]
+    if _run_program(command, environment, log):
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+        raise RunError(f"Spark has failed; the end of its log:\n{tail}")
 
-    def __init__(self, args: argparse.Namespace, display: Display, stack: contextlib.ExitStack) -> None:
-        self.args = args
-        self.display = display
-        self.stack = stack
-        self.now_ms = int(time.time() * 1000)
-        self.spark: SparkPart | None = None
 
-    def run(self) -> int:
-        """Start Spark and the broker, publish, read back and compare; return the exit status."""
-        begun = time.monotonic()
-        self.scratch = self.stack.enter_context(_scratch())
-        # With a separate runtime directory the demo has its own sender, which it may stop.
-        runtime = self.scratch / "run"
-        runtime.mkdir(mode=0o700)
-        os.environ["CYPRODUCER_RUNTIME_DIR"] = str(runtime)
-        self._start_spark()
-        broker = self.stack.enter_context(open_broker(self.args.bootstrap_servers, self.args.port, self.display.say))
-        self.display.say(f"Broker: {broker.description}.")
-        if broker.kind == "mock":
-            self.display.say("The Spark part is skipped, because there is no Java.")
-        tree = self._read_input(broker)
-        topics = self.stack.enter_context(demo_topics(broker, self.args.keep))
-        sent = self._publish(broker, tree, topics)
-        differences = self._check(broker, tree, topics, sent)
-        self.display.say(f"Done in {time.monotonic() - begun:.0f} s.")
-        if self.args.keep:
-            self._keep(broker, topics)
-        return 1 if differences else 0
-
-    def _start_spark(self) -> None:
-        """Start Spark first, because its start takes longest. If that is not possible, print why."""
-        if self.args.no_spark:
-            self.display.say("The Spark part is skipped because of --no-spark.")
-            return
+def _run_program(command: list[str], environment: dict[str, str], log: Path | None = None) -> int:
+    """Run a program in a session of its own, and end all of the session's processes. Return its exit status."""
+    with open(log, "wb") if log is not None else contextlib.nullcontext() as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+            cwd=log.parent if log is not None else None,  # Spark's workers run here, too
+        )
         try:
-            java = find_java()
-        except JavaMissingError as error:
-            if self.args.bootstrap_servers is not None:
-                self.display.say(f"The Spark part is skipped, because it needs Java: {error}")
-            return
-        if why := spark_missing():
-            self.display.say(f"The Spark part is skipped: {why}.")
-            return
-        directory = self.scratch / "spark"
-        directory.mkdir()
-        self.spark = SparkPart(directory, java)
-        self.stack.callback(self.spark.stop)
-        self.spark.start()
+            return process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, signal.SIGTERM)  # on it, the JVM removes its files
+                process.wait(10)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
-    def _read_input(self, broker: Broker) -> SourceTree:
-        given = self.args.input
-        root, suffix = (standard_library(), ".py") if given is None else (given, "")
-        limit = MOCK_LINES_MAX if broker.kind == "mock" else None
-        tree = read_tree(root, self.now_ms, suffix, limit)
-        self.display.say(
-            f"Input: {tree.lines:,} lines in {len(tree.files):,} files ({size(tree.bytes)}) of {tree.root}"
-        )
-        for why, count in tree.left_out.items():
-            self.display.say(f"  left out: {count} files ({why})")
-        return tree
 
-    def _publish(self, broker: Broker, tree: SourceTree, topics: dict[str, str]) -> Sent:
-        """Send everything, while a `Watch` observes connections and senders from outside."""
-        own = set(broker.pids)
-        if broker.kind == "mock":
-            own.add(os.getpid())  # the mock cluster and its clients are threads of this process
-        addresses = broker_addresses(broker)
-        producer = KafkaProducer(bootstrap_servers=broker.servers)
-        began = time.monotonic()
-        with contextlib.ExitStack() as stack:
-            watch = stack.enter_context(Watch(addresses, frozenset(own)))
-            stack.callback(_end_senders, watch)
-            stack.callback(_close, producer)
-            workers = stack.enter_context(run_workers(producer, topics["lines"], tree.files))
-            self.display.say(f"Sending: lines from {WORKERS} processes, arrays from this one ...")
-            bulk = {
-                "files": send_files(producer, topics["files"], tree),
-                "heads": send_heads(producer, topics["heads"], tree),
-                "texts": send_texts(producer, topics["texts"], tree),
-            }
-            lines = workers.finish(lambda: self.display.progress(f"{workers.sent():,} of {tree.lines:,} lines sent"))
-            spark: dict[str, dict[str, Any]] = {}
-            if self.spark is not None:
-                part = self.spark
-                self.display.say("Sending: a batch job and a streaming query of Spark ...")
-                part.run_jobs(tree, topics, broker.servers, self.now_ms)
-                spark = part.finish(lambda: self.display.progress(f"Spark: {part.stage}"))
-            watch.sample()
-            totals = last_totals()
-            seconds = time.monotonic() - began
-        self.watch = watch
-        return Sent(lines, bulk, spark, totals, seconds)
+def _python_path() -> str:
+    """Return a PYTHONPATH with which Spark's workers find the running package, installed or not."""
+    parent = str(Path(cyproducer.__file__).resolve().parents[1])
+    given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    installed = Path(parent) in {Path(sysconfig.get_paths()[name]).resolve() for name in ("purelib", "platlib")}
+    return os.pathsep.join(given if installed else [parent, *given])
 
-    def _check(self, broker: Broker, tree: SourceTree, topics: dict[str, str], sent: Sent) -> list[str]:
-        """Read everything back, compare it, print the table, and return the differences."""
-        self.display.say("Reading everything back with confluent-kafka's consumer ...")
-        checks: dict[str, Check] = {"lines": LinesCheck("lines", tree.files, sent.lines.placed)}
-        for name, bulk in sent.bulk.items():
-            checks[name] = SequenceCheck(name, bulk.rows)
-        if sent.spark:
-            modified = sent.spark["stream"]["modified"]
-            streamed = files_for_stream(tree)
-            checks["identifiers"] = IdentifiersCheck(
-                "identifiers", "batch", tree.files, {file.key: file.timestamp for file in tree.files}
-            )
-            checks["stream"] = IdentifiersCheck(
-                "stream",
-                "stream",
-                streamed,
-                {file.key: min(modified[quoted(file.name)], self.now_ms) for file in streamed},
-            )
-        read_back(
-            broker.servers,
-            {topics[name]: check for name, check in checks.items()},
-            lambda count: self.display.progress(f"{count:,} records read back"),
-        )
-        differences = [text for check in checks.values() for text in check.differences]
-        differences += self.watch.problems()
-        self._table(checks, sent, differences)
-        return differences
 
-    def _table(self, checks: dict[str, Check], sent: Sent, differences: list[str]) -> None:
-        seconds = {name: bulk.seconds for name, bulk in sent.bulk.items()}
-        seconds["lines"] = sent.lines.ended - sent.lines.began
-        if sent.spark:
-            seconds["identifiers"] = sent.spark["batch"]["seconds"]
-            seconds["stream"] = sent.spark["stream"]["seconds"]
-        what = {
-            "lines": f"lines: send() in {WORKERS} processes",
-            "files": "files: NumPy structured array",
-            "heads": "heads: text as (data, offsets)",
-            "texts": "texts: Arrow table",
-            "identifiers": "identifiers: PySpark batch job",
-            "stream": "stream: Structured Streaming",
-        }
-        rows = [
-            [what[name], f"{check.records:,}", size(check.bytes), f"{seconds[name]:.2f}", str(len(check.differences))]
-            for name, check in checks.items()
-        ]
-        records = sum(check.records for check in checks.values())
-        rows.append(
-            [
-                "all",
-                f"{records:,}",
-                size(sum(check.bytes for check in checks.values())),
-                f"{sent.seconds:.2f}",
-                str(len(differences)),
-            ]
-        )
-        self.display.table(["topic", "records", "bytes", "seconds", "differences"], rows)
-        requests = sent.totals.get("requests", 0)
-        per_request = f"{sent.totals.get('records', 0) / requests:.0f}" if requests else "unknown"
-        watch = self.watch
-        self.display.say(f"  records per request            {per_request}")
-        self.display.say(f"  connections at the broker      {watch.connections_per_broker}")
-        self.display.say(f"  senders                        {len(watch.senders)}")
-        self.display.say(f"  differences                    {len(differences)}")
-        for text in differences[:_SHOWN_DIFFERENCES]:
-            self.display.say(f"    {text}")
-        if len(differences) > _SHOWN_DIFFERENCES:
-            self.display.say(f"    and {len(differences) - _SHOWN_DIFFERENCES} more")
+def _java_for_spark(args: argparse.Namespace, broker: Broker) -> Path | None:
+    """Return the Java for Spark. Without it, print why there is no Spark part, and return None."""
+    try:
+        if args.no_spark:
+            why = "of --no-spark"
+        elif broker.kind == "mock":
+            why = "there is no Java"
+        elif find_spec("pyspark") is None:
+            why = "PySpark is not installed (pip install 'cyproducer[spark]')"
+        else:
+            return find_java()
+    except JavaMissingError as error:
+        why = f"it needs Java: {error}"
+    _say(f"The Spark part is skipped, because {why}.")
+    return None
 
-    def _keep(self, broker: Broker, topics: dict[str, str]) -> None:
-        self.display.say("Kept topics: " + ", ".join(topics.values()))
-        if broker.kind != "given":
-            self.display.say(f"The broker at {broker.servers} keeps running; press Ctrl-C to stop it.")
-            with contextlib.suppress(KeyboardInterrupt):
-                signal.pause()
+
+def _files_for_stream(tree: Input) -> dict[str, Path]:
+    """Return files for the streaming query by their names there, selected evenly from the whole tree.
+
+    They are small, because Spark divides large files among tasks, and have no byte order mark, which Spark removes.
+    """
+    usable = [
+        file
+        for file in tree.files
+        if 0 < file.stat().st_size < STREAMED_BYTES_MAX and not file.read_bytes().startswith(b"\xef\xbb\xbf")
+    ]
+    chosen = usable[:: max(1, len(usable) // STREAMED_FILES)][:STREAMED_FILES]
+    return {f"{number}.txt": file for number, file in enumerate(chosen)}
+
+
+def _report(checks: list[TopicCheck], senders: int) -> list[str]:
+    """Print the table, and return the differences."""
+    differences = [text for check in checks for text in check.differences]
+    if senders != 1:
+        differences.append(f"{senders} senders were running, expected 1")
+    _say(f"  {'topic':13}{'records':>12}{'MB':>9}{'differences':>13}")
+    for check in checks:
+        _say(f"  {check.name:13}{check.records:>12,}{check.bytes / 1e6:>9.1f}{check.count:>13,}")
+    _say(f"  senders      {senders:>12}")
+    for text in differences:
+        _say(f"    {text}")
+    return differences
+
+
+def _keep(broker: Broker, topics: list[str]) -> None:
+    _say("Kept topics: " + ", ".join(topics))
+    if broker.kind != "given":
+        _say(f"The broker at {broker.servers} keeps running; press Ctrl-C to stop it.")
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+
+
+def _stop_senders() -> None:
+    """Stop the senders of the run after they have delivered all records."""
+    for sender in status():
+        with contextlib.suppress(KafkaError):
+            stop(sender["socket"], 15)
 
 
 @contextlib.contextmanager
@@ -299,15 +250,14 @@ def _scratch() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _close(producer: KafkaProducer) -> None:
-    """Detach from the sender. After an interrupt the sender still delivers the records in progress."""
-    producer.close(10)
+def _say(text: str) -> None:
+    print(text, flush=True)
 
 
-def _end_senders(watch: Watch) -> None:
-    """Stop the senders of the run after they have delivered all records."""
-    with contextlib.suppress(KafkaError):
-        watch.sample()
-    for socket in watch.sockets:
-        with contextlib.suppress(KafkaError):
-            stop(socket, 15)
+def _fail(text: str) -> int:
+    print(f"demo: {text}", file=sys.stderr)
+    return 1
+
+
+def _terminated(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
