@@ -200,7 +200,13 @@ def found_at(path: str) -> Path | None:
 
 def false_claims(text: str) -> list[str]:
     """Return the paths of a page that are not there, and the names that a file or folder lacks although it says so."""
-    wrong = [path for path in re.findall(rf"`({PATH})`", text) if "/" in path and found_at(path) is None]
+    named = [path for path in re.findall(rf"`({PATH})`", text) if "/" in path]
+    commands = " ".join(re.findall(r"`([^`]* [^`]*)`", BLOCK.sub("", text)))
+    named += re.findall(r"(?<=[ /])tests/[\w./]+", commands)
+    named += [module.replace(".", "/") for module in re.findall(r"python -m ((?:tests|bench)[\w.]*)", commands)]
+    wrong = [path for path in named if found_at(path) is None]
+    tiers = (ROOT / "tox.ini").read_text()
+    wrong += [f"-e {name}" for name in re.findall(r"-e (\w+)", commands) if f"[testenv:{name}]" not in tiers]
     for path, names in HOLDS.findall(text):
         place = found_at(path)
         for name in re.findall(r"`([\w.]+)(?:\(\))?`", names):
@@ -230,6 +236,8 @@ def test_a_file_holds_what_a_page_says(page):
         ("`sender/engine/wire.pyx`: `assign`, `no_such`", ["sender/engine/wire.pyx: no_such"]),
         ("`shm/batch.h`: `slot_commit`", ["shm/batch.h: slot_commit"]),
         ("`codes.py`: `NO_SUCH`", ["codes.py: NO_SUCH"]),
+        ("`python -m pytest -q tests/unit/no_such.py tests/unit`", ["tests/unit/no_such.py"]),
+        ("`python -m tests.no_such --seconds 1`; `./test -e no_such`", ["tests/no_such", "-e no_such"]),
         ("`producer/appender.pyx`:\n`Appender.attempt()`; `shm/batch.h`: `cyp_slot_commit`", []),
     ],
 )
