@@ -2,11 +2,13 @@
 
 Each metric has Kafka's name with underscores, behind `kafka_producer_`: `record-send-total` of the producer is
 `kafka_producer_record_send_total`, that of a topic is `kafka_producer_topic_record_send_total`. Totals are counters,
-everything else is a gauge. Each scrape asks the senders, so that nothing is kept here.
+everything else is a gauge. What Kafka's producer has no metric for begins with `cyproducer_`. Each scrape asks the
+senders, so that nothing is kept here.
 """
 
-from collections.abc import Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from cyproducer import metric_table
 from cyproducer.errors import KafkaConfigurationError
@@ -19,6 +21,85 @@ _GROUPS = (
     ("producer-metrics", "kafka_producer_", metric_table.PRODUCER, None),
     ("producer-node-metrics.", "kafka_producer_node_", metric_table.PRODUCER_NODE, "node_id"),
     ("producer-topic-metrics.", "kafka_producer_topic_", metric_table.PRODUCER_TOPIC, "topic"),
+)
+
+#: The values of a metric for one sender, by the values of its labels.
+Samples = dict[tuple[str, ...], float]
+
+
+class OwnMetric(NamedTuple):
+    """A metric that is made from the status of a sender. Each sample also has the label `socket`."""
+
+    name: str
+    labels: tuple[str, ...]
+    meaning: str
+    samples: Callable[[dict[str, Any]], Samples]
+
+
+def _of_applications(value: str, gathered: Callable[[list[float]], float]) -> Callable[[dict[str, Any]], Samples]:
+    """Return the function that gathers a field of the front-ends for each application. None counts as 0."""
+
+    def samples(sender: dict[str, Any]) -> Samples:
+        found: dict[tuple[str, ...], list[float]] = {}
+        for front_end in sender["front_ends"]:
+            found.setdefault((front_end["app"],), []).append(front_end[value] or 0)
+        return {labels: gathered(values) for labels, values in found.items()}
+
+    return samples
+
+
+def _counts(rows: str, field: str) -> Callable[[dict[str, Any]], Samples]:
+    """Return the function that counts the rows of the status with each value of a field."""
+    return lambda sender: dict(Counter((str(row[field]),) for row in sender[rows]))
+
+
+OWN_METRICS = (
+    OwnMetric("kafka_producer_front_ends", (), "attached processes", lambda sender: {(): len(sender["front_ends"])}),
+    OwnMetric(
+        "cyproducer_sender_info",
+        ("version", "cluster_id"),
+        "1 for each sender",
+        lambda sender: {(sender["version"], sender["cluster_id"] or ""): 1},
+    ),
+    OwnMetric(
+        "cyproducer_sender_start_time_seconds",
+        (),
+        "when the first sender started, in seconds since 1970",
+        lambda sender: {(): sender["started_at"]},
+    ),
+    OwnMetric(
+        "cyproducer_sender_restarts_total",
+        (),
+        "how often a sender was started because the one before it had ended",
+        lambda sender: {(): sender["restarts"]},
+    ),
+    OwnMetric("cyproducer_connections", ("state",), "connections to brokers", _counts("connections", "state")),
+    OwnMetric("cyproducer_transactions", ("phase",), "transactional producers", _counts("transactions", "phase")),
+    OwnMetric("cyproducer_front_ends", ("app",), "attached processes of an application", _counts("front_ends", "app")),
+    OwnMetric(
+        "cyproducer_oldest_record_age_seconds",
+        ("app",),
+        "the age of the oldest batch of an application without an outcome; 0 if there is none",
+        _of_applications("oldest_unacked_ms", lambda ages: max(ages) / 1000),
+    ),
+    OwnMetric(
+        "cyproducer_buffer_memory_bytes",
+        ("app",),
+        "the shared memory of an application for records",
+        _of_applications("buffer_memory", sum),
+    ),
+    OwnMetric(
+        "cyproducer_buffer_in_use_bytes",
+        ("app",),
+        "the part of that memory that is in use",
+        _of_applications("buffer_in_use", sum),
+    ),
+    OwnMetric(
+        "cyproducer_failed_records_total",
+        ("app", "topic", "cause"),
+        "records that were not delivered, or of which this is not known, by Kafka's name of the error",
+        lambda sender: {(row["app"], row["topic"], row["cause"]): row["count"] for row in sender["ledger"]},
+    ),
 )
 
 
@@ -51,20 +132,22 @@ class _Collector:
         for prefix, start, metrics, label in _GROUPS:
             labels = ["socket"] if label is None else ["socket", label]
             for metric in metrics:
-                family = self._family(start + metric.name.replace("-", "_"), metric, labels)
+                meaning = f"{metric.meaning} ({metric.unit})"
+                family = self._family(start + metric.name.replace("-", "_"), meaning, labels)
                 for sender in senders:
                     for group, values in sender["metrics"].items():
                         if group.startswith(prefix) and values[metric.name] is not None:
                             member = [] if label is None else [group.removeprefix(prefix)]
                             family.add_metric([sender["socket"], *member], values[metric.name])
                 yield family
-        family = self._core.GaugeMetricFamily("kafka_producer_front_ends", "attached processes", labels=["socket"])
-        for sender in senders:
-            family.add_metric([sender["socket"]], len(sender["front_ends"]))
-        yield family
+        for own in OWN_METRICS:
+            family = self._family(own.name, own.meaning, ["socket", *own.labels])
+            for sender in senders:
+                for values, number in own.samples(sender).items():
+                    family.add_metric([sender["socket"], *values], number)
+            yield family
 
-    def _family(self, name: str, metric: metric_table.Metric, labels: list[str]) -> Any:
-        meaning = f"{metric.meaning} ({metric.unit})"
+    def _family(self, name: str, meaning: str, labels: list[str]) -> Any:
         if name.endswith("_total"):
             return self._core.CounterMetricFamily(name.removesuffix("_total"), meaning, labels=labels)
         return self._core.GaugeMetricFamily(name, meaning, labels=labels)

@@ -19,6 +19,8 @@ OTHERS = {
     "demo": ("integration/demo",),
     "tools/demo": ("integration/demo",),
     "tools/devkafka": ("integration/devkafka",),
+    "tools/dashboard.py": ("integration/cli/test_cli_alerts.py",),
+    "deploy/": ("integration/cli/test_cli_alerts.py",),
     "docs/": ("style", "usage/test_docs_examples.py"),
     "pyproject.toml": (*GATE, "integration/build"),
     "setup.py": (*GATE, "integration/build"),

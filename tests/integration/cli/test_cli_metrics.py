@@ -11,7 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.process import cyproducer, wait_until
 
 from cyproducer import metric_table
+from cyproducer.errors import RecordTooLargeError
 from cyproducer.observe.status import status
+from cyproducer.version import VERSION
 
 WITHOUT_LIBRARY = """
 import sys
@@ -28,17 +30,28 @@ def samples(text):
         for sample in family.samples:
             labels = dict(sample.labels)
             sockets.add(labels.pop("socket"))
-            found[sample.name, tuple(labels.items())] = sample.value
+            found[sample.name, tuple(sorted(labels.items()))] = sample.value
     return found, sockets
 
 
 def check(text, socket, topic):
     found, sockets = samples(text)
     assert sockets == {str(socket)}
-    assert found["kafka_producer_record_send_total", ()] == 10
-    assert found["kafka_producer_topic_record_send_total", (("topic", topic),)] == 10
+    assert found["kafka_producer_record_send_total", ()] == 11
+    assert found["kafka_producer_topic_record_send_total", (("topic", topic),)] == 11
     assert found["kafka_producer_front_ends", ()] == 1
     (sender,) = status(str(socket))
+    (front_end,) = sender["front_ends"]
+    app = ("app", front_end["app"])
+    assert found["cyproducer_front_ends", (app,)] == 1
+    assert found["cyproducer_buffer_memory_bytes", (app,)] == front_end["buffer_memory"]
+    assert found["cyproducer_oldest_record_age_seconds", (app,)] >= 0
+    assert found["cyproducer_connections", (("state", "ready"),)] >= 1
+    assert found["cyproducer_sender_restarts_total", ()] == 0
+    assert found["cyproducer_sender_start_time_seconds", ()] == pytest.approx(sender["started_at"])
+    assert found["cyproducer_sender_info", (("cluster_id", sender["cluster_id"]), ("version", VERSION))] == 1
+    failed = (app, ("cause", "MESSAGE_TOO_LARGE"), ("topic", topic))
+    assert found["cyproducer_failed_records_total", failed] == 1
     in_status = sender["metrics"]["producer-node-metrics.node-1"]["request-total"]
     assert 0 < found["kafka_producer_node_request_total", (("node_id", "node-1"),)] <= in_status
     # everything but what has no value
@@ -70,11 +83,14 @@ def scrape(port):
         return None
 
 
-def test_each_way_has_the_same_numbers(sender, make_producer, topic, tmp_path):
+def test_each_way_has_the_same_numbers(sender, make_producer, new_topic, tmp_path):
     socket, port = sender
+    topic = new_topic(1, configs={"max.message.bytes": "1000"})
     producer = make_producer(sender=str(socket))
     for future in [producer.send(topic, b"value") for _ in range(10)]:
         future.result(60)
+    with pytest.raises(RecordTooLargeError):
+        producer.send(topic, bytes(5000)).result(60)
     check(wait_until(lambda: scrape(port), 60, "an answer"), socket, topic)
     shown = cyproducer("metrics", "--socket", socket)
     assert shown.returncode == 0, shown.stderr
