@@ -1,7 +1,7 @@
 """Defines the exceptions of this package: one class per Kafka error code, and one per error of the client itself.
 
-Class names follow kafka-python. The classes of Kafka's codes are made from the table in `error_table.py`;
-`errors.pyi` lists them for type checkers and for readers.
+Class names follow kafka-python. The classes of Kafka's codes are made from the table in `error_table.py`.
+tools/generate.py writes `errors.pyi`, which lists all classes for type checkers and for readers.
 """
 
 from collections.abc import Mapping
@@ -25,6 +25,7 @@ class KafkaError(Exception):
     code: int = -1000
     retriable: bool = False
     invalid_metadata: bool = False
+    message: str
     kafka_name: str = "CLIENT_ERROR"
     description: str = "the Kafka client failed"
 
@@ -108,47 +109,33 @@ CorruptMessageError = BROKER_CODES[2]
 NotLeaderOrFollowerError = BROKER_CODES[6]
 MessageSizeTooLargeError = BROKER_CODES[10]
 
-# The client's own codes. The sender writes some of them into shared memory as int32: never change them.
-DELIVERY_TIMEOUT = -1001
-OUTCOME_UNKNOWN = -1002
-SENDER_UNAVAILABLE = -1003
-SENDER_LOST = -1004
-INVALID_BATCH = -1005
-PRODUCER_CLOSED = -1006
-UNKNOWN_PARTITION = -1007
-TIMEOUT = -1008
-BUFFER_EXHAUSTED = -1009
-SERIALIZATION = -1010
-CONFIGURATION = -1011
-FORKED_FUTURE = -1012
-UNSUPPORTED_PLATFORM = -1013
-CONNECTION = -1014
-REQUEST_TOO_LARGE = -1015
-TRANSACTION_ABORTED = -1019
-ILLEGAL_STATE = -1020
-PARTITIONER = -1021
-UNSUPPORTED_METHOD = -1022
-AUTHENTICATION_FAILED = -1023
+# The errors of the client itself. Each class has a code of its own below -1000, of which the constant is `kafka_name`.
+# The sender writes some of the codes into shared memory as int32: never change them. The last paragraph of a docstring
+# says whether sending the record again is safe; the reference page of the errors shows it.
 
 
 class KafkaConfigurationError(KafkaError, ValueError):
-    """A setting is unknown, has a wrong type or value, is not supported yet, or contradicts another setting."""
+    """A setting is unknown, has a wrong type or value, is not supported yet, or contradicts another setting.
 
-    code = CONFIGURATION
+    Sending again: after the setting is corrected. The call queued nothing.
+    """
+
+    code = -1011
     kafka_name = "CONFIGURATION"
     description = "a setting is not valid"
 
 
 class KafkaTimeoutError(RetriableError, TimeoutError):
-    """A timeout expired: the timeout of a call, `max_block_ms`, or (code `DELIVERY_TIMEOUT`) `delivery_timeout_ms`.
+    """The timeout of a call, or `max_block_ms`, is over.
 
-    It is also a `TimeoutError`, the class that `result(timeout)` of concurrent.futures raises. The code
-    `DELIVERY_TIMEOUT` is the outcome of a record: the record was not written and will not be written, so it can be sent
-    again. (An expired record that may have been written gets `OutcomeUnknownError`.) With another code, only the call
-    timed out: it can be repeated, and a record that was sent is still on its way.
+    It is also a `TimeoutError`, the class that `result(timeout)` of concurrent.futures raises. The call can be
+    repeated.
+
+    Sending again: after `send()`: yes, nothing was queued. After `result()`, `flush()` or `wait()`: no, the record is
+    still on its way. Call again and wait longer.
     """
 
-    code = TIMEOUT
+    code = -1008
     kafka_name = "TIMEOUT"
     description = "the operation did not finish in time"
 
@@ -157,34 +144,62 @@ class KafkaTimeoutError(RetriableError, TimeoutError):
 NoBrokersAvailable = KafkaTimeoutError
 
 
-class BufferExhaustedError(KafkaTimeoutError):
-    """`buffer_memory` was full, and no memory became free within `max_block_ms`. The record was not queued."""
+class DeliveryTimeoutError(KafkaTimeoutError):
+    """The record was not written within `delivery_timeout_ms`, and it will not be written.
 
-    code = BUFFER_EXHAUSTED
+    An expired record that may have been written gets `OutcomeUnknownError`.
+
+    Sending again: yes. The record was not written.
+    """
+
+    code = -1001
+    kafka_name = "DELIVERY_TIMEOUT"
+    description = (
+        "not written within delivery_timeout_ms: no attempt to send the record succeeded, and no attempt will follow; "
+        "sending it again cannot write it twice"
+    )
+
+
+class BufferExhaustedError(KafkaTimeoutError):
+    """`buffer_memory` was full, and no memory became free within `max_block_ms`.
+
+    Sending again: yes. The call queued nothing.
+    """
+
+    code = -1009
     kafka_name = "BUFFER_EXHAUSTED"
     description = "buffer_memory is full; send fewer records at once, or raise buffer_memory or max_block_ms"
 
 
 class SerializationError(KafkaError):
-    """`key_serializer` or `value_serializer` raised an exception (`__cause__`), or did not return bytes or None."""
+    """`key_serializer` or `value_serializer` raised an exception (`__cause__`), or did not return bytes or None.
 
-    code = SERIALIZATION
+    Sending again: after the serializer or the value is corrected. The call queued nothing.
+    """
+
+    code = -1010
     kafka_name = "SERIALIZATION"
     description = "a serializer failed"
 
 
 class PartitionerError(KafkaError):
-    """The custom partitioner raised an exception (`__cause__`), or did not return the number of a partition."""
+    """The custom partitioner raised an exception (`__cause__`), or did not return the number of a partition.
 
-    code = PARTITIONER
+    Sending again: after the partitioner is corrected. The call queued nothing.
+    """
+
+    code = -1021
     kafka_name = "PARTITIONER"
     description = "the custom partitioner failed"
 
 
 class IllegalStateError(KafkaError):
-    """The call is not possible here, for example `flush()` in a callback or `send_array()` with interceptors."""
+    """The call is not possible here, for example `flush()` in a callback or `send_array()` with interceptors.
 
-    code = ILLEGAL_STATE
+    Sending again: yes, by the call that the message names. The call queued nothing.
+    """
+
+    code = -1020
     kafka_name = "ILLEGAL_STATE"
     description = "the call is not possible here"
 
@@ -194,25 +209,33 @@ class UnsupportedMethodError(KafkaError, AttributeError, TypeError):
 
     It is also an `AttributeError`, so that `hasattr(producer, name)` is False, and a `TypeError`, as for `len()` of an
     object without a length.
+
+    Sending again: by the call that the message names. The call queued nothing.
     """
 
-    code = UNSUPPORTED_METHOD
+    code = -1022
     kafka_name = "UNSUPPORTED_METHOD"
     description = "the producer does not have this method"
 
 
 class ProducerClosedError(KafkaError):
-    """The producer was closed before the call, or before the record was sent to a broker."""
+    """The producer was closed before the call, or before the record was sent to a broker.
 
-    code = PRODUCER_CLOSED
+    Sending again: yes, with a new producer. The record was not written.
+    """
+
+    code = -1006
     kafka_name = "PRODUCER_CLOSED"
     description = "the producer is closed"
 
 
 class KafkaConnectionError(InvalidMetadataError):
-    """The client could not connect to any broker, or the peer that answered is not a Kafka broker."""
+    """The client could not connect to any broker, or the peer that answered is not a Kafka broker.
 
-    code = CONNECTION
+    Sending again: yes. The record was not written.
+    """
+
+    code = -1014
     kafka_name = "CONNECTION"
     description = "no broker could be reached"
 
@@ -221,9 +244,11 @@ class AuthenticationFailedError(KafkaError):
     """The brokers refuse this client, or this client refuses the brokers: TLS or SASL has failed.
 
     The call has queued nothing. Records that were queued before wait until authentication succeeds, or expire.
+
+    Sending again: after the settings, or the broker's users and certificates, are corrected. The call queued nothing.
     """
 
-    code = AUTHENTICATION_FAILED
+    code = -1023
     kafka_name = "AUTHENTICATION_FAILED"
     description = "authentication has failed; check security_protocol and the settings ssl_* and sasl_*"
 
@@ -231,27 +256,33 @@ class AuthenticationFailedError(KafkaError):
 class SenderUnavailableError(KafkaError):
     """No sender process serves this producer, or the sender has no space for another topic of this process.
 
-    The record was not sent to a broker. Sending it again cannot write it twice, unless this is a `SenderLostError`.
+    Sending again: yes. The record was not sent to a broker.
     """
 
-    code = SENDER_UNAVAILABLE
+    code = -1003
     retriable = True
     kafka_name = "SENDER_UNAVAILABLE"
     description = "the sender process is not available; the record was not sent"
 
 
 class OutcomeUnknownError(KafkaError):
-    """It is unknown whether the record was written. Sending it again can write it twice."""
+    """It is unknown whether the record was written.
 
-    code = OUTCOME_UNKNOWN
+    Sending again: no. The record may be in the log, and sending it again can write it twice.
+    """
+
+    code = -1002
     kafka_name = "OUTCOME_UNKNOWN"
     description = "the record may have been written, but its outcome is unknown; sending it again may write it twice"
 
 
 class SenderLostError(SenderUnavailableError, OutcomeUnknownError):
-    """The sender process ended after it may have sent the record. It is unknown whether the record was written."""
+    """The sender process ended after it may have sent the record. It is unknown whether the record was written.
 
-    code = SENDER_LOST
+    Sending again: no. The record may be in the log, and sending it again can write it twice.
+    """
+
+    code = -1004
     retriable = False
     kafka_name = "SENDER_LOST"
     description = "the sender process ended after it may have sent the record; sending it again may write it twice"
@@ -262,9 +293,11 @@ class RequestTooLargeError(OutcomeUnknownError, BROKER_CODES[10]):  # type: igno
 
     Kafka closes the connection without reading a request that is larger than socket.request.max.bytes. A closed
     connection does not prove this, so it is unknown whether the record was written.
+
+    Sending again: no. The record may be in the log, and sending it again can write it twice.
     """
 
-    code = REQUEST_TOO_LARGE
+    code = -1015
     kafka_name = "REQUEST_TOO_LARGE"
     description = (
         "the broker closes the connection each time that this batch is sent: the batch may be larger than the broker's "
@@ -276,9 +309,11 @@ class TransactionAbortedError(KafkaError):
     """The record was not sent, because its transaction was aborted or had failed. No `read_committed` consumer sees it.
 
     It is not the first error of the transaction: another record has failed, or the program aborts the transaction.
+
+    Sending again: yes, in another transaction. The record was not written.
     """
 
-    code = TRANSACTION_ABORTED
+    code = -1019
     kafka_name = "TRANSACTION_ABORTED"
     description = (
         "the record was not sent, because its transaction was aborted or had failed; send it again in another "
@@ -287,67 +322,58 @@ class TransactionAbortedError(KafkaError):
 
 
 class InvalidBatchError(KafkaError):
-    """The sender found a malformed batch in shared memory: the memory was overwritten, or cyproducer has a defect."""
+    """The sender found a malformed batch in shared memory: the memory was overwritten, or cyproducer has a defect.
 
-    code = INVALID_BATCH
+    Sending again: yes, from a new process. The record was not written. The memory of this process is damaged.
+    """
+
+    code = -1005
     kafka_name = "INVALID_BATCH"
     description = "the batch in shared memory is damaged and was not sent; restart this process"
 
 
 class UnknownPartitionError(BROKER_CODES[3]):  # type: ignore[misc]
-    """The topic has no partition of the given number."""
+    """The topic has no partition of the given number.
 
-    code = UNKNOWN_PARTITION
+    Sending again: yes, with a partition that exists. The record was not written.
+    """
+
+    code = -1007
     kafka_name = "UNKNOWN_PARTITION"
     description = "the topic has no partition of this number"
 
 
 class ForkedFutureError(KafkaError):
-    """A future from before a `fork()` was used in the child. The outcome of its record goes to the parent."""
+    """A future from before a `fork()` was used in the child. The outcome of its record goes to the parent.
 
-    code = FORKED_FUTURE
+    Sending again: no. The record belongs to the parent process. Ask the future there.
+    """
+
+    code = -1012
     kafka_name = "FORKED_FUTURE"
     description = "this future belongs to the parent process; use it there, or send the record from this process"
 
 
 class UnsupportedPlatformError(KafkaError):
-    """The system lacks a feature that cyproducer needs (Linux >= 5.4 on x86-64 or aarch64)."""
+    """The system lacks a feature that cyproducer needs (Linux >= 5.4 on x86-64 or aarch64).
 
-    code = UNSUPPORTED_PLATFORM
+    Sending again: no. This platform cannot run a producer.
+    """
+
+    code = -1013
     kafka_name = "UNSUPPORTED_PLATFORM"
     description = "this platform is not supported; cyproducer needs Linux 5.4 or later on x86-64 or aarch64"
 
 
-#: The client's own error code -> class.
-CLIENT_CODES: Mapping[int, type[KafkaError]] = MappingProxyType(
-    {
-        DELIVERY_TIMEOUT: KafkaTimeoutError,
-        OUTCOME_UNKNOWN: OutcomeUnknownError,
-        SENDER_UNAVAILABLE: SenderUnavailableError,
-        SENDER_LOST: SenderLostError,
-        INVALID_BATCH: InvalidBatchError,
-        PRODUCER_CLOSED: ProducerClosedError,
-        UNKNOWN_PARTITION: UnknownPartitionError,
-        TIMEOUT: KafkaTimeoutError,
-        BUFFER_EXHAUSTED: BufferExhaustedError,
-        SERIALIZATION: SerializationError,
-        CONFIGURATION: KafkaConfigurationError,
-        FORKED_FUTURE: ForkedFutureError,
-        UNSUPPORTED_PLATFORM: UnsupportedPlatformError,
-        CONNECTION: KafkaConnectionError,
-        REQUEST_TOO_LARGE: RequestTooLargeError,
-        TRANSACTION_ABORTED: TransactionAbortedError,
-        ILLEGAL_STATE: IllegalStateError,
-        PARTITIONER: PartitionerError,
-        UNSUPPORTED_METHOD: UnsupportedMethodError,
-        AUTHENTICATION_FAILED: AuthenticationFailedError,
-    }
-)
+def _client_classes() -> dict[int, type[KafkaError]]:
+    classes = (cls for cls in globals().values() if isinstance(cls, type) and issubclass(cls, KafkaError))
+    own = {cls.code: cls for cls in classes if vars(cls).get("code", 0) < KafkaError.code}
+    return dict(sorted(own.items(), reverse=True))
 
-_DELIVERY_TIMEOUT_MESSAGE = (
-    "not written within delivery_timeout_ms: no attempt to send the record succeeded, and no attempt will follow; "
-    "sending it again cannot write it twice"
-)
+
+#: The client's own error code -> class.
+CLIENT_CODES: Mapping[int, type[KafkaError]] = MappingProxyType(_client_classes())
+globals().update({cls.kafka_name: code for code, cls in CLIENT_CODES.items()})
 
 
 def for_code(code: int, message: str = "", cause: int = 0) -> KafkaError:
@@ -368,14 +394,10 @@ def for_code(code: int, message: str = "", cause: int = 0) -> KafkaError:
     if cls is None:
         text = message or f"the broker answered with error code {code}, which this version does not know"
         return BROKER_CODES[-1](text, code=code)
-    if code == DELIVERY_TIMEOUT:
-        return cls(message or _DELIVERY_TIMEOUT_MESSAGE, code=code)
     return cls(message)
 
 
 def name_for_code(code: int) -> str:
     """Return the name of a code ("NOT_LEADER_OR_FOLLOWER") for logs and the ledger; "ERROR_n" for an unknown one."""
-    if code == DELIVERY_TIMEOUT:
-        return "DELIVERY_TIMEOUT"
     cls = CLIENT_CODES.get(code)
     return cls.kafka_name if cls is not None else _error_of(code).name

@@ -1,4 +1,4 @@
-"""Declares the types of `cyproducer.errors`. A test compares classes, bases and codes with the module."""
+"""Declares the types of `cyproducer.errors`. tools/generate.py writes this file from errors.py."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,9 @@ class KafkaError(Exception):
     code: int
     retriable: bool
     invalid_metadata: bool
+    message: str
     kafka_name: str
     description: str
-    message: str
     def __init__(self, message: str = "", *, code: int | None = None) -> None: ...
 
 class RetriableError(KafkaError): ...
@@ -152,16 +152,14 @@ class ShareSessionLimitReachedError(RetriableError, BrokerResponseError): ...  #
 class GroupDeletionFailedError(BrokerResponseError): ...  # 134
 class StreamsTopologyDescriptionUpdateFailedError(BrokerResponseError): ...  # 135
 class ControllerIdNotRegisteredError(BrokerResponseError): ...  # 136
-
-UnknownServerError = UnknownError
-CorruptMessageError = CorruptRecordError
-NotLeaderOrFollowerError = NotLeaderForPartitionError
-MessageSizeTooLargeError = RecordTooLargeError
-
 class KafkaConfigurationError(KafkaError, ValueError): ...  # -1011
 class KafkaTimeoutError(RetriableError, TimeoutError): ...  # -1008
+class DeliveryTimeoutError(KafkaTimeoutError): ...  # -1001
 class BufferExhaustedError(KafkaTimeoutError): ...  # -1009
 class SerializationError(KafkaError): ...  # -1010
+class PartitionerError(KafkaError): ...  # -1021
+class IllegalStateError(KafkaError): ...  # -1020
+class UnsupportedMethodError(KafkaError, AttributeError, TypeError): ...  # -1022
 class ProducerClosedError(KafkaError): ...  # -1006
 class KafkaConnectionError(InvalidMetadataError): ...  # -1014
 class AuthenticationFailedError(KafkaError): ...  # -1023
@@ -170,14 +168,15 @@ class OutcomeUnknownError(KafkaError): ...  # -1002
 class SenderLostError(SenderUnavailableError, OutcomeUnknownError): ...  # -1004
 class RequestTooLargeError(OutcomeUnknownError, RecordTooLargeError): ...  # -1015
 class TransactionAbortedError(KafkaError): ...  # -1019
-class IllegalStateError(KafkaError): ...  # -1020
-class PartitionerError(KafkaError): ...  # -1021
-class UnsupportedMethodError(KafkaError, AttributeError, TypeError): ...  # -1022
 class InvalidBatchError(KafkaError): ...  # -1005
 class UnknownPartitionError(UnknownTopicOrPartitionError): ...  # -1007
 class ForkedFutureError(KafkaError): ...  # -1012
 class UnsupportedPlatformError(KafkaError): ...  # -1013
 
+UnknownServerError = UnknownError
+CorruptMessageError = CorruptRecordError
+NotLeaderOrFollowerError = NotLeaderForPartitionError
+MessageSizeTooLargeError = RecordTooLargeError
 NoBrokersAvailable = KafkaTimeoutError
 
 DELIVERY_TIMEOUT: int

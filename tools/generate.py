@@ -1,8 +1,9 @@
 """Writes declarations of what is stated elsewhere: run it after a change of what they are made from.
 
 - the layout of shared memory and the functions on it in cyproducer/shm/protocol.pxd, from the C headers
-- Kafka's error codes in cyproducer/codes.py and, for native code, cyproducer/protocol/error_codes.pxd, from
-  cyproducer/error_table.py
+- Kafka's error codes in cyproducer/codes.py from cyproducer/error_table.py
+- the classes of errors for type checkers in cyproducer/errors.pyi, and all error codes for native code in
+  cyproducer/protocol/error_codes.pxd, from cyproducer/errors.py
 - versions and tags of messages in cyproducer/protocol/message_versions.pxd, from kafka_messages.py and apis.py there
 - the reasons of events in cyproducer/sender/engine/reasons.pyx, from cyproducer/sender/engine/events.py
 - the states of a transactional producer in cyproducer/shm/transaction.h, from cyproducer/transaction_states.py
@@ -21,7 +22,7 @@ import sysconfig
 import textwrap
 from collections.abc import Iterator
 from enum import IntEnum
-from importlib import import_module, util
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -85,14 +86,15 @@ KINDS = {
 }
 
 
-def module_at(path: Path) -> ModuleType:
-    """Return a module of Python by its file: the package need not be built."""
-    spec = util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
+def source(name: str) -> ModuleType:
+    """Return a Python module of this tree. Its packages are not imported: what they import need not be built."""
+    *packages, _ = name.split(".")
+    for count in range(1, len(packages) + 1):
+        package = ".".join(packages[:count])
+        if package not in sys.modules:
+            sys.modules[package] = ModuleType(package)
+            sys.modules[package].__path__ = [str(ROOT.joinpath(*packages[:count]))]
+    return import_module(name)
 
 
 def kinds_of(macros: list[str]) -> dict[str, str]:
@@ -188,25 +190,48 @@ def protocol() -> str:
 
 def codes() -> str:
     """Return codes.py. Its names are plain numbers: to make an enum of so many takes 2 ms at each start of a sender."""
-    table = module_at(ROOT / "cyproducer/error_table.py").ERRORS
+    table = source("cyproducer.error_table").ERRORS
     first = '"""Names Kafka\'s error codes. tools/generate.py writes this file from error_table.py."""\n\n'
     return first + "".join(f"{table[number].name} = {number}\n" for number in sorted(table))
 
 
 def error_codes() -> str:
-    table = module_at(ROOT / "cyproducer/error_table.py").ERRORS
-    lines = "".join(f"    ERROR_{table[number].name} = {number}\n" for number in sorted(table))
-    text = (ROOT / "cyproducer/protocol/error_codes.pxd").read_text()
-    head, mark, _ = text.partition("cdef enum ErrorCode:\n")
-    return head + mark + lines
+    """Return error_codes.pxd: ERROR_ is a code of Kafka, CODE_ one of the client."""
+    errors = source("cyproducer.errors")
+    rows = [(f"ERROR_{entry.name}", code) for code, entry in source("cyproducer.error_table").ERRORS.items()]
+    rows += [(f"CODE_{cls.kafka_name}", code) for code, cls in errors.CLIENT_CODES.items()]
+    first = '"""Declares the error codes for native code. tools/generate.py writes this file from errors.py."""\n\n\n'
+    return first + "cdef enum ErrorCode:\n" + "".join(f"    {name} = {code}\n" for name, code in rows)
+
+
+def error_stub() -> str:
+    """Return errors.pyi: the classes and codes that errors.py makes, and what it declares itself."""
+    errors = source("cyproducer.errors")
+    text = (ROOT / "cyproducer/errors.py").read_text()
+    base = text.partition("class KafkaError(Exception):\n")[2].partition("\n\n\n")[0]
+    lines = ["class KafkaError(Exception):"]
+    lines += [f"    {found}" for found in re.findall(r"^    (\w+: [\w |]+?)(?: = .*)?$", base, re.MULTILINE)]
+    lines += [f"    {found} ...\n" for found in re.findall(r"^    (def .*:)$", base, re.MULTILINE)]
+    public = {name: value for name, value in vars(errors).items() if not name.startswith("_")}
+    classes = {
+        name: cls for name, cls in public.items() if isinstance(cls, type) and issubclass(cls, errors.KafkaError)
+    }
+    for name, cls in classes.items():
+        if name == cls.__name__ != "KafkaError":
+            bases = ", ".join(base.__name__ for base in cls.__bases__)
+            code = f"  # {cls.code}" if "code" in vars(cls) else ""
+            lines.append(f"class {name}({bases}): ...{code}")
+    lines += ["", *(f"{name} = {cls.__name__}" for name, cls in classes.items() if name != cls.__name__)]
+    lines += ["", *(f"{name}: int" for name, value in public.items() if isinstance(value, int))]
+    lines += re.findall(r"^(\w+: Mapping\[.*\]) = ", text, re.MULTILINE)
+    lines += ["", *(f"{found} ..." for found in re.findall(r"^(def [a-z].*:)$", text, re.MULTILINE))]
+    first = '"""Declares the types of `cyproducer.errors`. tools/generate.py writes this file from errors.py."""\n\n'
+    return first + "from collections.abc import Mapping\n\n" + "\n".join(lines) + "\n"
 
 
 def message_versions() -> str:
     """Return message_versions.pxd with the facts that the native writers and readers of messages need."""
-    package = ModuleType("messages")
-    package.__path__ = [str(ROOT / "cyproducer/protocol")]
-    sys.modules["messages"] = package
-    schema = import_module("messages.schema")  # not in its own package, which need not be built
+    schema = source("cyproducer.protocol.schema")
 
     def field(message: Any, path: str) -> Any:
         found = message
@@ -239,14 +264,14 @@ def declared_enum(prefix: str, kind: type[IntEnum]) -> str:
 
 
 def reasons() -> str:
-    events = module_at(ROOT / "cyproducer/sender/engine/events.py")
+    events = source("cyproducer.sender.engine.events")
     first = '"""Declares the reasons in events. tools/generate.py writes this file from events.py."""\n\n\n'
     return first + declared_enum("CLOSE", events.CloseReason) + "\n\n" + declared_enum("VIOLATION", events.Violation)
 
 
 def states() -> str:
     """Return transaction.h with the states that are stored."""
-    table = module_at(ROOT / "cyproducer/transaction_states.py").TransactionState
+    table = source("cyproducer.transaction_states").TransactionState
     stored = [each for each in table if each <= table.FATAL_ERROR]
     lines = "".join(f"    CYP_TRANSACTION_{each.name} = {each.value},\n" for each in stored)
     text = (ROOT / "cyproducer/shm/transaction.h").read_text()
@@ -260,6 +285,7 @@ FILES = {
     "cyproducer/shm/protocol.pxd": protocol,
     "cyproducer/codes.py": codes,
     "cyproducer/protocol/error_codes.pxd": error_codes,
+    "cyproducer/errors.pyi": error_stub,
     "cyproducer/protocol/message_versions.pxd": message_versions,
     "cyproducer/sender/engine/reasons.pyx": reasons,
 }

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from generate import module_at
+from generate import source
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "cyproducer/protocol/kafka_messages.py"
@@ -32,7 +32,7 @@ NEVER = 32767
 Definitions = dict[tuple[str, str], dict[str, Any]]  # {("request", "Produce"): definition}
 
 
-APIS = module_at(ROOT / "cyproducer/protocol/apis.py").APIS
+APIS = source("cyproducer.protocol.apis").APIS
 
 
 # ------------------------------------------------------------ definitions
@@ -189,7 +189,7 @@ def rows_to_change(found: Definitions) -> tuple[list[str], list[str]]:
 
 def codes_to_change(jar: Path) -> tuple[list[str], list[str]]:
     """Return what of error_table.py the jar contradicts, and its codes that the jar does not have."""
-    table = module_at(ROOT / "cyproducer/error_table.py").ERRORS
+    table = source("cyproducer.error_table").ERRORS
     command = ["java", "-cp", f"{jar.parent}/*", str(ROOT / "tools/ListErrors.java")]
     listed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     wrong, known = [], set()

@@ -12,88 +12,11 @@ from cyproducer.cli import main
 from cyproducer.config.kafka_settings import KAFKA_SETTINGS
 from cyproducer.config.kinds import INT_MAX
 from cyproducer.config.settings import BOTH, FRONT_END, SENDER, SETTINGS, Setting
+from cyproducer.error_table import ERRORS
 
 SCOPES = {FRONT_END: "producer", SENDER: "sender", BOTH: "producer and sender"}
 
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
-
-# Codes that Produce, Metadata and InitProducerId responses carry for a producer without transactions.
-PRODUCER_CODES = frozenset(
-    {
-        -1,
-        2,
-        3,
-        5,
-        6,
-        7,
-        9,
-        10,
-        13,
-        17,
-        18,
-        19,
-        20,
-        21,
-        29,
-        31,
-        32,
-        35,
-        42,
-        43,
-        44,
-        45,
-        46,
-        47,
-        51,
-        56,
-        59,
-        72,
-        74,
-        75,
-        76,
-        87,
-        89,
-        100,
-        103,
-    }
-)
-
-# Codes that end or abort a transaction, besides those of PRODUCER_CODES.
-TRANSACTION_CODES = frozenset({22, 25, 30, 48, 49, 50, 52, 53, 69, 82, 90, 110, 113, 120})
-
-_NOT_WRITTEN = "Yes. The record was not written."
-_NOT_QUEUED = "Yes. The call queued nothing."
-_UNKNOWN = "No. The record may be in the log, and sending it again can write it twice."
-
-#: Whether sending a record again is safe after an error of the client, by the error's code.
-SENDING_AGAIN = {
-    errors.DELIVERY_TIMEOUT: _NOT_WRITTEN,
-    errors.OUTCOME_UNKNOWN: _UNKNOWN,
-    errors.SENDER_UNAVAILABLE: _NOT_WRITTEN,
-    errors.SENDER_LOST: _UNKNOWN,
-    errors.INVALID_BATCH: "Yes, from a new process. The record was not written. The memory of this process is damaged.",
-    errors.PRODUCER_CLOSED: "Yes, with a new producer. The record was not written.",
-    errors.UNKNOWN_PARTITION: "Yes, with a partition that exists. The record was not written.",
-    errors.TIMEOUT: "After `send()`: yes, nothing was queued. After `result()`, `flush()` or `wait()`: no, the record "
-    "is still on its way. Call again and wait longer.",
-    errors.BUFFER_EXHAUSTED: _NOT_QUEUED,
-    errors.SERIALIZATION: "After the serializer or the value is corrected. The call queued nothing.",
-    errors.CONFIGURATION: "After the setting is corrected. The call queued nothing.",
-    errors.FORKED_FUTURE: "No. The record belongs to the parent process. Ask the future there.",
-    errors.UNSUPPORTED_PLATFORM: "No. This platform cannot run a producer.",
-    errors.CONNECTION: _NOT_WRITTEN,
-    errors.REQUEST_TOO_LARGE: _UNKNOWN,
-    errors.TRANSACTION_ABORTED: "Yes, in another transaction. The record was not written.",
-    errors.ILLEGAL_STATE: "Yes, by the call that the message names. The call queued nothing.",
-    errors.PARTITIONER: "After the partitioner is corrected. The call queued nothing.",
-    errors.AUTHENTICATION_FAILED: "After the settings, or the broker's users and certificates, are corrected. The call "
-    "queued nothing.",
-    errors.UNSUPPORTED_METHOD: "By the call that the message names. The call queued nothing.",
-}
-_MEANINGS = {
-    errors.DELIVERY_TIMEOUT: "The record was not written within `delivery_timeout_ms`, and it will not be written.",
-    errors.TIMEOUT: "The timeout of a call, or `max_block_ms`, is over.",
-}
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -183,8 +106,8 @@ def client_errors() -> str:
             f"[`{cls.__name__}`]{{#{error_anchor(code)}}}",
             f"{code} `{errors.name_for_code(code)}`",
             _yes(cls.retriable),
-            _MEANINGS.get(code) or _meaning(cls),
-            SENDING_AGAIN[code],
+            _meaning(cls),
+            sending_again(cls),
         ]
         for code, cls in errors.CLIENT_CODES.items()
     ]
@@ -201,27 +124,20 @@ def _meaning(cls: type[errors.KafkaError]) -> str:
     return " ".join((cls.__doc__ or "").split("\n\n")[0].split())
 
 
-def broker_errors() -> str:
-    """Return a row for each code that a broker may answer to a producer."""
-    return _codes(code for code in errors.BROKER_CODES if code in PRODUCER_CODES)
+def sending_again(cls: type[errors.KafkaError]) -> str:
+    """Return the last paragraph of the class' docstring: whether sending a record again is safe after the error."""
+    before, mark, text = " ".join((cls.__doc__ or "").split()).rpartition(" Sending again: ")
+    assert before and mark, f"the docstring of {cls.__name__} has no last paragraph 'Sending again: ...'"
+    return text[0].upper() + text[1:]
 
 
-def transaction_errors() -> str:
-    """Return a row for each code that only calls for transactions raise."""
-    return _codes(code for code in errors.BROKER_CODES if code in TRANSACTION_CODES)
-
-
-def other_broker_errors() -> str:
-    """Return a row for each of Kafka's other codes."""
-    return _codes(code for code in errors.BROKER_CODES if code not in PRODUCER_CODES | TRANSACTION_CODES)
-
-
-def _codes(codes: Iterable[int]) -> str:
+def broker_errors(concerns: str) -> str:
+    """Return a row for each of Kafka's codes that concern "producer", "transactions" or neither ("")."""
     rows = []
-    for code in codes:
-        cls = errors.BROKER_CODES[code]
-        name = f"{code} `{cls.kafka_name}`"
-        rows.append([f"`{cls.__name__}`", name, _yes(cls.retriable), _sentence(cls.description)])
+    for code, cls in errors.BROKER_CODES.items():
+        if ERRORS[code].concerns == concerns:
+            name = f"{code} `{cls.kafka_name}`"
+            rows.append([f"`{cls.__name__}`", name, _yes(cls.retriable), _sentence(cls.description)])
     return table(["Class", "Code", "Retriable", "Meaning"], rows)
 
 

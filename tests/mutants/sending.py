@@ -252,8 +252,8 @@ SENDING = (
     Mutant(
         "error-not-retriable",
         "a batch fails when its partition has too few replicas for a moment",
-        "19 R NOT_ENOUGH_REPLICAS:",
-        "19 - NOT_ENOUGH_REPLICAS:",
+        "19 Rp NOT_ENOUGH_REPLICAS:",
+        "19 -p NOT_ENOUGH_REPLICAS:",
         "P5",
         ("unit/test_errors.py",),
     ),

@@ -178,7 +178,7 @@ def test_a_stopped_sender_causes_back_pressure_and_sends_nothing_late(
     for pid in reversed(pids):
         os.kill(pid, signal.SIGCONT)
     kinds = Counter(type(future.exception(30)) for future in futures)
-    assert kinds == {errors.KafkaTimeoutError: len(futures)}, kinds
+    assert kinds == {errors.DeliveryTimeoutError: len(futures)}, kinds
     producer.send(topic, b"last", partition=0).result(30)
     assert arrived(topic, 3).values_of(0) == [b"first", b"last"]
     assert (the_sender()["sender_pid"], the_sender()["restarts"]) == (pids[1], 0)

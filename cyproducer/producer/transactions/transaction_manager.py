@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from cyproducer import errors
-from cyproducer.error_table import FATAL_FOR_TRANSACTIONS
+from cyproducer.error_table import error_of
 from cyproducer.host import control_messages
 from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.interrupts import pass_on
@@ -943,7 +943,7 @@ def _unknown_result() -> _Failure:
 
 def _failed_record(code: int, what: str) -> _Failure:
     """Return the failure of a transaction of which a record has failed with a code."""
-    state = FATAL_ERROR if code in FATAL_FOR_TRANSACTIONS else ABORTABLE_ERROR
+    state = FATAL_ERROR if error_of(code).is_fatal else ABORTABLE_ERROR
     text = f"{what}: {errors.name_for_code(code)}, {errors.for_code(code).message}"
     return state, _error(code, _advised(text, _ADVICE[state]))
 

@@ -25,7 +25,7 @@ from cyproducer.codes import (
     UNKNOWN_PRODUCER_ID,
     UNSUPPORTED_VERSION,
 )
-from cyproducer.error_table import FATAL_FOR_TRANSACTIONS
+from cyproducer.error_table import error_of
 from cyproducer.protocol.kafka_messages import ApiKey
 
 __all__ = [
@@ -107,4 +107,4 @@ def failure_of(api: ApiKey, code: int, *, always_fatal: bool = False) -> Failure
 
 def failure_of_record(code: int) -> Failure:
     """Return with what a commit is refused whose transaction has failed with `code`."""
-    return Failure("fatal" if code in FATAL_FOR_TRANSACTIONS else "abortable", code, is_refusal=True)
+    return Failure("fatal" if error_of(code).is_fatal else "abortable", code, is_refusal=True)

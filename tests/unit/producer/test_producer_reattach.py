@@ -202,7 +202,7 @@ def test_a_topic_that_the_next_sender_does_not_know(started, path):
         assert futures["stays"].result(20).offset == 0
         assert type(futures["shrunk"].exception(20)) is errors.UnknownPartitionError
         assert type(futures["closed"].exception(20)) is errors.TopicAuthorizationFailedError
-        assert type(futures["gone"].exception(20)) is errors.KafkaTimeoutError
+        assert type(futures["gone"].exception(20)) is errors.DeliveryTimeoutError
 
 
 def test_a_full_arena_moves_whole_and_new_records_wait_behind_it(started, path):
