@@ -23,15 +23,63 @@ Counts = dict[str, Any]
 
 NOTHING: Reading = (0, 0, 0, 0, 0, 1_000_000)
 
-#: The sensors of each kind, in the order of the enums in cyproducer/shm/sensors.h.
-CLIENT = ("batch-size", "compression", "queue-time", "records", "record-size", "retries", "errors", "splits")
-TIMES = ("txn-init", "txn-begin", "txn-send-offsets", "txn-commit", "txn-abort")
-OWN = ("buffer-wait", "exhausted", "errors", "flush", "metadata-wait", *TIMES)
+# The sensors of each kind. Their numbers are in shared memory: tools/generate.py writes them into shm/sensors.h.
+
+#: What a sender counts for one front-end, and once more for all of them.
+CLIENT = (
+    "batch-size",  # a batch in a request: its bytes there
+    "compression",  # a batch in a request: millionths that are left of its records
+    "queue-time",  # a batch in a request: nanoseconds since it was opened
+    "records",  # a request: its records
+    "record-size",  # a batch in a request: bytes of its largest record
+    "retries",  # a batch that waits to be sent again: its records
+    "errors",  # a batch that failed: its records
+    "splits",  # a batch that was split because it was too large
+)
+#: {method: the sensor of the nanoseconds that its calls have taken}
+TIMES = {
+    "init_transactions": "txn-init",
+    "begin_transaction": "txn-begin",
+    "send_offsets_to_transaction": "txn-send-offsets",
+    "commit_transaction": "txn-commit",
+    "abort_transaction": "txn-abort",
+}
+#: What a front-end counts itself. Values are nanoseconds, or records.
+OWN = (
+    "buffer-wait",  # a wait for memory
+    "exhausted",  # a record that got no memory
+    "errors",  # records that failed before the sender could know them
+    "flush",  # a flush()
+    "metadata-wait",  # a wait for metadata
+    *TIMES.values(),
+)
+#: What a sender counts for the connections to one broker.
+NODE = (
+    "requests",  # a request that was written: its bytes
+    "sent",  # a write: its bytes
+    "responses",  # a response: its bytes
+    "received",  # a read: its bytes
+    "latency",  # a Produce request: nanoseconds from its first write to its response
+)
+#: What a sender counts for all connections. Five sensors count the same events as those of a node.
 NETWORK = (
-    "created", "closed", "io", "sent", "requests", "received", "responses", "latency", "throttle", "select", "work",
-    "authenticated", "auth-failed", "reauthenticated", "reauth-failed",
-)  # fmt: skip
-NODE = ("requests", "sent", "responses", "received", "latency")
+    "created",  # a connection that was established
+    "closed",
+    "io",  # a read or a write
+    "sent",
+    "requests",
+    "received",
+    "responses",
+    "latency",
+    "throttle",  # a response: nanoseconds of its throttle time
+    "select",  # a look at the sockets: nanoseconds of waiting
+    "work",  # reading and writing of sockets: nanoseconds
+    "authenticated",  # a connection: by TLS, by SASL, or by both
+    "auth-failed",
+    "reauthenticated",  # once more on the same connection (KIP-368): nanoseconds
+    "reauth-failed",
+)
+#: What a sender counts for a topic, and for a topic of one front-end.
 TOPIC = ("records", "bytes", "compression", "retries", "errors")
 #: Numbers that are no sensors. Those of several clients are added, except ages.
 GAUGES = ("connections", "in-flight", "waiting", "buffer-total", "buffer-available", "metadata-age")
@@ -85,15 +133,6 @@ def _traffic(source: str) -> tuple[Metric, ...]:
     )
 
 
-_STEPS = {
-    "init": "`init_transactions()`",
-    "begin": "`begin_transaction()`",
-    "send-offsets": "`send_offsets_to_transaction()`",
-    "commit": "`commit_transaction()`",
-    "abort": "`abort_transaction()`",
-}
-
-#: The group producer-metrics.
 PRODUCER: tuple[Metric, ...] = (
     *_spread("batch-size", "client", "batch-size", "the bytes of a batch in a request, with its header", "bytes"),
     Metric("compression-rate-avg", "client", "compression", "avg", "ratio",
@@ -118,8 +157,8 @@ PRODUCER: tuple[Metric, ...] = (
     Metric("flush-time-ns-total", "own", "flush", "total", "ns", "time that calls of `flush()` took"),
     Metric("metadata-wait-time-ns-total", "own", "metadata-wait", "total", "ns",
            "time that calls waited until they got the metadata of a topic"),
-    *[Metric(f"txn-{step}-time-ns-total", "own", f"txn-{step}", "total", "ns", f"time that calls of {method} took")
-      for step, method in _STEPS.items()],
+    *[Metric(f"{sensor}-time-ns-total", "own", sensor, "total", "ns", f"time that calls of `{method}()` took")
+      for method, sensor in TIMES.items()],
     Metric("txn-prepare-time-ns-total", "", "", "zero", "ns", "this producer has no two-phase commit"),
     Metric("requests-in-flight", "gauges", "in-flight", "gauge", "requests", "requests without a response now"),
     Metric("metadata-age", "gauges", "metadata-age", "gauge", "s", "age of the cluster's metadata"),
@@ -151,10 +190,8 @@ PRODUCER: tuple[Metric, ...] = (
     *_spread("reauthentication-latency", "network", "reauthenticated", "the time to authenticate again", "ms", _MS),
 )  # fmt: skip
 
-#: The group of each node, "producer-node-metrics.node-1".
 PRODUCER_NODE: tuple[Metric, ...] = _traffic("nodes")
 
-#: The group of each topic, "producer-topic-metrics.NAME".
 PRODUCER_TOPIC: tuple[Metric, ...] = (
     *_pair("record-send", "topics", "records", "records in requests; a record counts in each attempt", "records"),
     *_pair("byte", "topics", "bytes", "bytes of batches in requests", "bytes"),
@@ -163,6 +200,26 @@ PRODUCER_TOPIC: tuple[Metric, ...] = (
     *_pair("record-retry", "topics", "retries", "records that had to be sent again", "records"),
     *_pair("record-error", "topics", "errors", "records that failed, each once", "records"),
 )  # fmt: skip
+
+
+class Group(NamedTuple):
+    """A group of metrics. If it has `members`, each of them (a key of the counts) has a group "NAME.MEMBER".
+
+    `scope`: the part of a metric's name in Prometheus and in KIP-714. `label`: what tells the members apart there.
+    """
+
+    name: str
+    metrics: tuple[Metric, ...]
+    members: str = ""
+    scope: str = ""
+    label: str = ""
+
+
+GROUPS = (
+    Group("producer-metrics", PRODUCER),
+    Group("producer-node-metrics", PRODUCER_NODE, "nodes", "node", "node_id"),
+    Group("producer-topic-metrics", PRODUCER_TOPIC, "topics", "topic", "topic"),
+)
 
 _ORDER = {"client": CLIENT, "own": OWN, "network": NETWORK, "nodes": NODE, "topics": TOPIC}
 _MEASURES: dict[str, Callable[[Reading], float]] = {
@@ -227,11 +284,11 @@ def value(metric: Metric, counts: Counts, member: str = "") -> float:
 
 def groups(counts: Counts) -> dict[str, dict[str, float]]:
     """Return {group: {name: value}}. Each node and each topic has a group of its own, as in kafka-python."""
-    found = {"producer-metrics": {metric.name: value(metric, counts) for metric in PRODUCER}}
-    for node in sorted(counts["nodes"]):
-        found[f"producer-node-metrics.{node}"] = {m.name: value(m, counts, node) for m in PRODUCER_NODE}
-    for topic in sorted(counts["topics"]):
-        found[f"producer-topic-metrics.{topic}"] = {m.name: value(m, counts, topic) for m in PRODUCER_TOPIC}
+    found = {}
+    for group in GROUPS:
+        for member in sorted(counts[group.members]) if group.members else [""]:
+            name = f"{group.name}.{member}" if member else group.name
+            found[name] = {metric.name: value(metric, counts, member) for metric in group.metrics}
     return found
 
 

@@ -1,5 +1,6 @@
 """Writes declarations of what is stated elsewhere: run it after a change of what they are made from.
 
+- the numbers of the sensors in cyproducer/shm/sensors.h, from cyproducer/metric_table.py
 - the layout of shared memory and the functions on it in cyproducer/shm/protocol.pxd, from the C headers
 - Kafka's error codes in cyproducer/codes.py from cyproducer/error_table.py
 - the classes of errors for type checkers in cyproducer/errors.pyi, and all error codes for native code in
@@ -279,8 +280,24 @@ def states() -> str:
     return head + mark + lines + "};" + rest.partition("};")[2]
 
 
-#: In this order: protocol.pxd is made from the header.
+def sensors() -> str:
+    """Return sensors.h with the numbers of the sensors."""
+    table = source("cyproducer.metric_table")
+    text = (ROOT / "cyproducer/shm/sensors.h").read_text()
+    for kind in ("OWN", "CLIENT", "TOPIC", "NODE", "NETWORK"):
+        names = [name for name in getattr(table, kind) if name not in table.TIMES.values()]
+        rows = "".join(
+            f"    CYP_{kind}_{name.upper().replace('-', '_')} = {number},\n"
+            for number, name in enumerate([*names, "sensors"])
+        )
+        head, mark, rest = text.partition(f"enum cyp_{kind.lower()}_sensor {{\n")
+        text = head + mark + rows + "};" + rest.partition("};")[2]
+    return re.sub(r"(#define CYP_OWN_TIMES) \d+u", rf"\1 {len(table.TIMES)}u", text)
+
+
+#: In this order: protocol.pxd is made from the headers.
 FILES = {
+    "cyproducer/shm/sensors.h": sensors,
     "cyproducer/shm/transaction.h": states,
     "cyproducer/shm/protocol.pxd": protocol,
     "cyproducer/codes.py": codes,

@@ -16,13 +16,6 @@ from cyproducer.observe.status import status
 
 __all__ = ["serve", "text", "write"]
 
-#: The prefix of a group's names, its metrics, and the label that its members have.
-_GROUPS = (
-    ("producer-metrics", "kafka_producer_", metric_table.PRODUCER, None),
-    ("producer-node-metrics.", "kafka_producer_node_", metric_table.PRODUCER_NODE, "node_id"),
-    ("producer-topic-metrics.", "kafka_producer_topic_", metric_table.PRODUCER_TOPIC, "topic"),
-)
-
 #: The values of a metric for one sender, by the values of its labels.
 Samples = dict[tuple[str, ...], float]
 
@@ -129,15 +122,15 @@ class _Collector:
     def collect(self) -> Iterator[Any]:
         """Yield the metrics. Raise SenderUnavailableError if a sender does not answer: the scrape fails."""
         senders = status(self._path)
-        for prefix, start, metrics, label in _GROUPS:
-            labels = ["socket"] if label is None else ["socket", label]
-            for metric in metrics:
-                meaning = f"{metric.meaning} ({metric.unit})"
-                family = self._family(start + metric.name.replace("-", "_"), meaning, labels)
+        for group in metric_table.GROUPS:
+            labels = ["socket", group.label] if group.members else ["socket"]
+            for metric in group.metrics:
+                name = "_".join(["kafka_producer", *filter(None, [group.scope]), metric.name.replace("-", "_")])
+                family = self._family(name, f"{metric.meaning} ({metric.unit})", labels)
                 for sender in senders:
-                    for group, values in sender["metrics"].items():
-                        if group.startswith(prefix) and values[metric.name] is not None:
-                            member = [] if label is None else [group.removeprefix(prefix)]
+                    for found, values in sender["metrics"].items():
+                        if found.partition(".")[0] == group.name and values[metric.name] is not None:
+                            member = [found.removeprefix(f"{group.name}.")] if group.members else []
                             family.add_metric([sender["socket"], *member], values[metric.name])
                 yield family
         for own in OWN_METRICS:

@@ -34,7 +34,7 @@ from operator import index as _index
 import sys
 import threading
 
-from cyproducer import errors
+from cyproducer import errors, metric_table
 from cyproducer.config.settings import Settings
 from cyproducer.producer.channel import exit
 from cyproducer.producer.channel.address import Address

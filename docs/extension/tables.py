@@ -177,15 +177,14 @@ def _yes(value: bool) -> str:
 def metrics() -> str:
     """Return the tables of the metrics, a section for each group."""
     parts = []
-    for group, rows in (
-        ("producer-metrics", metric_table.PRODUCER),
-        ("producer-node-metrics.node-ID", metric_table.PRODUCER_NODE),
-        ("producer-topic-metrics.NAME", metric_table.PRODUCER_TOPIC),
-    ):
-        cells = [(f"`{row.name}`", row.unit, row.meaning, _COUNTED[row.source]) for row in rows]
-        parts.append(f"## The group `{group}`\n\n{table(('name', 'unit', 'meaning', 'counts'), cells)}")
+    for group in metric_table.GROUPS:
+        cells = [(f"`{row.name}`", row.unit, row.meaning, _COUNTED[row.source]) for row in group.metrics]
+        name = f"{group.name}{_MEMBERS[group.members]}"
+        parts.append(f"## The group `{name}`\n\n{table(('name', 'unit', 'meaning', 'counts'), cells)}")
     return "\n\n".join(parts)
 
+
+_MEMBERS = {"": "", "nodes": ".node-ID", "topics": ".NAME"}
 
 #: What a metric counts, by its source.
 _COUNTED = {

@@ -11,14 +11,8 @@ cdef object READY = TransactionState.READY
 cdef tuple NOT_ABORTING = (TransactionState.IN_TRANSACTION, TransactionState.ABORTABLE_ERROR)
 cdef tuple CAN_ABORT = (*NOT_ABORTING, TransactionState.ABORTING_TRANSACTION)
 
-# Whose time is a metric, in the order of TIMES in metric_table.py.
-cdef tuple TIMED = (
-    "init_transactions",
-    "begin_transaction",
-    "send_offsets_to_transaction",
-    "commit_transaction",
-    "abort_transaction",
-)
+# The methods whose time is a metric.
+cdef tuple TIMED = tuple(metric_table.TIMES)
 
 
 # ---------------------------------------------------------------- calls

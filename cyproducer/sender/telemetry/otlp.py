@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from cyproducer import metric_table
 from cyproducer.record.compression import CODES, compressor
 
-__all__ = ["Request", "full_name", "load_library", "payload"]
+__all__ = ["Request", "load_library", "payload"]
 
-PREFIX = "org.apache.kafka.producer."
+PREFIX = "org.apache.kafka.producer"
 ALL = ["*"]
 NONE = 0
 _CODECS = {code: name for name, code in CODES.items()}
@@ -48,23 +48,6 @@ class Request(NamedTuple):
     rack: str
 
 
-class _Group(NamedTuple):
-    """A group of metrics: its prefix, its rows, the key of its members in the counts, and their attribute."""
-
-    prefix: str
-    metrics: tuple[metric_table.Metric, ...]
-    source: str = ""
-    attribute: str = ""
-
-
-# In the order of their importance: if a payload is too large, it is made again without the last group.
-_GROUPS = (
-    _Group(PREFIX, metric_table.PRODUCER),
-    _Group(PREFIX + "node.", metric_table.PRODUCER_NODE, "nodes", "node_id"),
-    _Group(PREFIX + "topic.", metric_table.PRODUCER_TOPIC, "topics", "topic"),
-)
-
-
 def load_library() -> Any:
     """Import the library. Raise ImportError if it is not installed."""
     from opentelemetry.proto.metrics.v1 import metrics_pb2
@@ -72,15 +55,18 @@ def load_library() -> Any:
     return metrics_pb2
 
 
-def full_name(prefix: str, name: str) -> str:
+def _full_name(scope: str, name: str) -> str:
     """Return the name of a metric in KIP-714 (TelemetryMetricNamingConvention)."""
-    return prefix + name.replace("-", ".")
+    return ".".join([PREFIX, *filter(None, [scope]), name.replace("-", ".")])
 
 
 def payload(request: Request) -> tuple[int, bytes]:
-    """Return the codec and the compressed MetricsData. Raise ImportError without the library."""
-    for groups in (_GROUPS, _GROUPS[:2], _GROUPS[:1]):
-        codec, data = _compressed(_metrics_data(request, groups), request.accepted)
+    """Return the codec and the compressed MetricsData. Raise ImportError without the library.
+
+    If the payload is too large, it is made again without the topics, and then without the nodes.
+    """
+    for count in range(len(metric_table.GROUPS), 0, -1):
+        codec, data = _compressed(_metrics_data(request, metric_table.GROUPS[:count]), request.accepted)
         if len(data) <= request.max_bytes or request.max_bytes <= 0:
             break
     return codec, data
@@ -103,7 +89,7 @@ def _is_selected(name: str, prefixes: list[str]) -> bool:
     return prefixes == ALL or name.startswith(tuple(prefixes))
 
 
-def _metrics_data(request: Request, groups: Sequence[_Group]) -> bytes:
+def _metrics_data(request: Request, groups: Sequence[metric_table.Group]) -> bytes:
     library = load_library()
     data = library.MetricsData()
     of_resource = data.resource_metrics.add()
@@ -111,13 +97,13 @@ def _metrics_data(request: Request, groups: Sequence[_Group]) -> bytes:
         _add_attribute(of_resource.resource, "client_rack", request.rack)
     scope = of_resource.scope_metrics.add()
     for group in groups:
-        members = sorted(request.counts[group.source]) if group.source else [""]
+        members = sorted(request.counts[group.members]) if group.members else [""]
         for metric in group.metrics:
-            name = full_name(group.prefix, metric.name)
+            name = _full_name(group.scope, metric.name)
             if _is_selected(name, request.prefixes):
                 values = list(_values(request, metric, members))
                 if values:
-                    _add_metric(library, scope.metrics.add(), name, group.attribute, values, request)
+                    _add_metric(library, scope.metrics.add(), name, group.label, values, request)
     encoded: bytes = data.SerializeToString()
     return encoded
 
