@@ -27,8 +27,6 @@ typedef struct {
     char role[28];              /* "front-end", "sender" or "supervisor" */
     char name[128];
 } cyp_crash_page;
-_Static_assert(offsetof(cyp_crash_page, hits) == 8 && offsetof(cyp_crash_page, fired) == 16, "");
-_Static_assert(offsetof(cyp_crash_page, role) == 20 && offsetof(cyp_crash_page, name) == 48, "");
 
 #if CYPRODUCER_DEBUG
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 /* Declares the layout of all shared memory regions of front-ends and the sender.
  *
  * Byte order and alignment are native, because a region never leaves its host. Every change in this file, or in
- * sensors.h or transaction.h, needs a new CYP_LAYOUT_VERSION; senders of different layouts run side by side.
+ * sensors.h or transaction.h, needs a new CYP_LAYOUT_VERSION; senders of different layouts run side by side. A digest in
+ * tests/unit/shm/test_shm_layout.py finds each change.
  *
  *   arena      one per front-end   written by the front-end; the sender only CASes slot words
  *   outcomes   one per front-end   written by the sender; mapped read-only by the front-end
@@ -88,17 +89,6 @@ typedef struct {
     uint32_t waited_ms;         /* of a batch that was moved here from another arena: its age at the move */
 } cyp_slot_row;
 _Static_assert(sizeof(cyp_slot_row) == 64, "one cache line");
-_Static_assert(offsetof(cyp_slot_row, word) == 0, "");
-_Static_assert(offsetof(cyp_slot_row, open_seq) == 8, "");
-_Static_assert(offsetof(cyp_slot_row, topic) == 16, "");
-_Static_assert(offsetof(cyp_slot_row, partition) == 20, "");
-_Static_assert(offsetof(cyp_slot_row, base_timestamp) == 24, "");
-_Static_assert(offsetof(cyp_slot_row, max_timestamp) == 32, "");
-_Static_assert(offsetof(cyp_slot_row, max_count) == 40, "");
-_Static_assert(offsetof(cyp_slot_row, next) == 44, "");
-_Static_assert(offsetof(cyp_slot_row, opened_ns) == 48, "");
-_Static_assert(offsetof(cyp_slot_row, chunk_bytes) == 56, "");
-_Static_assert(offsetof(cyp_slot_row, waited_ms) == 60, "");
 
 /* An entry of the submission ring: kind (4 bits) | generation (24) | slot (32). It is a hint: the slot table is
  * authoritative.
@@ -131,12 +121,6 @@ typedef struct {
     uint64_t outcome_head;      /* number of outcomes that were taken; the sender reuses the places of their texts */
     alignas(CYP_CACHE_LINE) cyp_own_metrics metrics;    /* front-end; since it has attached */
 } cyp_arena_header;
-_Static_assert(offsetof(cyp_arena_header, submit_tail) == 64, "");
-_Static_assert(offsetof(cyp_arena_header, sleeping) == 128, "");
-_Static_assert(offsetof(cyp_arena_header, wants_snapshot) == 132, "");
-_Static_assert(offsetof(cyp_arena_header, records_sent) == 192, "");
-_Static_assert(offsetof(cyp_arena_header, outcome_head) == 216, "");
-_Static_assert(offsetof(cyp_arena_header, metrics) == 256, "");
 _Static_assert(sizeof(cyp_arena_header) <= CYP_PAGE_BYTES, "the header has the first page");
 
 /* ------------------------------------------------------------------ outcomes */
@@ -158,13 +142,6 @@ typedef struct {
     uint32_t reserved[3];
 } cyp_outcome;
 _Static_assert(sizeof(cyp_outcome) == 64, "one cache line");
-_Static_assert(offsetof(cyp_outcome, base_offset) == 16, "");
-_Static_assert(offsetof(cyp_outcome, append_time) == 24, "");
-_Static_assert(offsetof(cyp_outcome, error) == 32, "");
-_Static_assert(offsetof(cyp_outcome, flags) == 36, "");
-_Static_assert(offsetof(cyp_outcome, cause) == 40, "");
-_Static_assert(offsetof(cyp_outcome, text) == 44, "");
-_Static_assert(offsetof(cyp_outcome, extents) == 48, "");
 
 /* The result of some records of a batch that was sent in parts (batch.h). The sender fills a row when a part has its
  * result. The outcome of the whole batch leads to the first row and each row to the next one, in no particular order. No
@@ -189,8 +166,6 @@ typedef struct {
     uint32_t reserved;
 } cyp_extent;
 _Static_assert(sizeof(cyp_extent) == 64, "one cache line");
-_Static_assert(offsetof(cyp_extent, base_offset) == 32, "");
-_Static_assert(offsetof(cyp_extent, next) == 48, "");
 
 /* The reason why a batch failed, in UTF-8, cut off after CYP_TEXT_BYTES. A text is stored before
  * the outcome that refers to it. Its place is reused after the front-end has taken that outcome (outcome_head). */
@@ -222,12 +197,6 @@ typedef struct {
     uint32_t extents_used;      /* sender only: rows from this one on were never filled */
     alignas(CYP_CACHE_LINE) cyp_text texts[CYP_TEXTS];
 } cyp_outcomes_header;
-_Static_assert(offsetof(cyp_outcomes_header, control) == 56, "");
-_Static_assert(offsetof(cyp_outcomes_header, idle) == 60, "");
-_Static_assert(offsetof(cyp_outcomes_header, outcome_tail) == 64, "");
-_Static_assert(offsetof(cyp_outcomes_header, submit_head) == 128, "");
-_Static_assert(offsetof(cyp_outcomes_header, extents_used) == 144, "");
-_Static_assert(offsetof(cyp_outcomes_header, texts) == 192 && sizeof(cyp_text) == 480, "");
 _Static_assert(sizeof(cyp_outcomes_header) <= CYP_PAGE_BYTES, "the header has the first page");
 
 /* ------------------------------------------------------------------ snapshot: the cluster's metadata, see snapshot.h
@@ -267,9 +236,6 @@ typedef struct {
     };
 } cyp_topic_row;
 _Static_assert(sizeof(cyp_topic_row) == 320, "five cache lines");
-_Static_assert(offsetof(cyp_topic_row, leaders) == 8, "");
-_Static_assert(offsetof(cyp_topic_row, generation) == 20, "");
-_Static_assert(offsetof(cyp_topic_row, name) == 24, "");
 
 typedef struct {
     uint64_t magic;
@@ -289,9 +255,6 @@ typedef struct {
     uint32_t auth_failures;                         /* how often authentication failed and no broker could be used */
     char texts[2][CYP_SNAPSHOT_ERROR_BYTES];        /* the sender's last error with the cluster, UTF-8, NUL-padded */
 } cyp_snapshot_header;
-_Static_assert(offsetof(cyp_snapshot_header, published) == 64, "");
-_Static_assert(offsetof(cyp_snapshot_header, sleep) == 128, "");
-_Static_assert(offsetof(cyp_snapshot_header, next_wake_ns) == 136, "");
 _Static_assert(sizeof(cyp_snapshot_header) <= CYP_PAGE_BYTES, "the header has the first page");
 
 /* ------------------------------------------------------------------ state: what a successor of the sender reads
@@ -350,16 +313,6 @@ typedef struct {
     uint32_t reserved_tail[3];
 } cyp_entry;
 _Static_assert(sizeof(cyp_entry) == 128, "two cache lines");
-_Static_assert(offsetof(cyp_entry, producer_id) == 16, "");
-_Static_assert(offsetof(cyp_entry, created_ns) == 48, "");
-_Static_assert(offsetof(cyp_entry, length) == 56, "");
-_Static_assert(offsetof(cyp_entry, producer_epoch) == 64, "");
-_Static_assert(offsetof(cyp_entry, cause) == 70, "");
-_Static_assert(offsetof(cyp_entry, attempts) == 72, "");
-_Static_assert(offsetof(cyp_entry, error) == 84, "");
-_Static_assert(offsetof(cyp_entry, base_offset) == 88, "");
-_Static_assert(offsetof(cyp_entry, append_time) == 96, "");
-_Static_assert(offsetof(cyp_entry, order) == 104, "");
 
 #define CYP_CONTRIBUTOR_REPORTED 1u              /* its RESULT was published; RELEASE must still be published */
 
@@ -374,7 +327,6 @@ typedef struct {
     uint32_t start;             /* index of the first of these records in the batch; not 0 in PARTIAL entries only */
     uint32_t reserved;
 } cyp_contributor;
-_Static_assert(sizeof(cyp_contributor) == 40, "");
 
 #define CYP_DOUBTS_MAX 4u
 
@@ -403,7 +355,6 @@ typedef struct {
     uint32_t first;             /* the first generation of the name in the snapshot */
     char name[CYP_TOPIC_NAME_BYTES];
 } cyp_topic_state;
-_Static_assert(sizeof(cyp_topic_state) == 264, "");
 
 #define CYP_LANE_ORDINARY 0u
 #define CYP_LANE_ISOLATION 1u                    /* front-ends whose records were refused; it has its own producer id */
@@ -448,9 +399,5 @@ typedef struct {
     uint32_t breadcrumb_slot;
 } cyp_state_header;
 _Static_assert(sizeof(cyp_state_header) <= CYP_PAGE_BYTES, "the header has the first page");
-_Static_assert(offsetof(cyp_state_header, producer_id) == 32, "");
-_Static_assert(offsetof(cyp_state_header, region_bytes) == 88, "");
-_Static_assert(offsetof(cyp_state_header, tick) == 128, "liveness.py reads it there");
-_Static_assert(offsetof(cyp_state_header, breadcrumb_slot) == 152, "");
 
 #endif

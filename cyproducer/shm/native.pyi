@@ -72,6 +72,7 @@ class Timer:
 # region
 
 def fork_token() -> int: ...
+def read_liveness(state_fd: int) -> tuple[int, int, int]: ...
 
 class Region:
     @property

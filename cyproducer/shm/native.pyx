@@ -13,7 +13,7 @@ from posix.mman cimport (
 )
 from posix.stat cimport stat as c_stat, struct_stat
 from posix.time cimport CLOCK_MONOTONIC, itimerspec, nanosleep, timespec
-from posix.unistd cimport close, close as c_close, geteuid, read as c_read
+from posix.unistd cimport close, close as c_close, geteuid, pread, read as c_read
 
 from cyproducer.shm.protocol cimport *
 

@@ -226,3 +226,16 @@ cdef class Region:
                 os.close(self.fd)
             except OSError:
                 pass  # this is a forked child that has closed it already
+
+
+def read_liveness(int state_fd):
+    """Read from the state region of this descriptor, without mapping it, how a sender fares, for its supervisor.
+
+    Return (tick, pending, breadcrumb): the tick rises with every loop iteration; pending is 0 while the sender may
+    sleep for ever, else it iterates at least once a second; the breadcrumb is the attach id of the front-end whose
+    memory is being handled, 0 for none. Raise OSError if the region cannot be read.
+    """
+    cdef cyp_state_header header
+    if pread(state_fd, &header, sizeof(header), 0) != sizeof(header):
+        raise OSError(errno, f"the state region cannot be read: {os.strerror(errno)}")
+    return header.tick, header.pending, header.breadcrumb_attach

@@ -34,9 +34,6 @@ typedef struct {
     uint8_t v2;                 /* 1: a Produce request adds its partitions to the transaction (KIP-890) */
     uint8_t needs_epoch;        /* 1: batches with a sequence were dropped, so the next transaction needs a new epoch */
 } cyp_transaction_place;
-_Static_assert(sizeof(cyp_transaction_place) == 32, "");
-_Static_assert(offsetof(cyp_transaction_place, phase) == 20, "");
-_Static_assert(offsetof(cyp_transaction_place, needs_epoch) == 31, "");
 
 typedef struct {
     alignas(CYP_CACHE_LINE) uint32_t used;  /* 0: free; stored after the other fields */
@@ -47,7 +44,6 @@ typedef struct {
     cyp_transaction_place places[2];
     char id[CYP_TRANSACTIONAL_ID_BYTES];
 } cyp_transaction_row;
-_Static_assert(offsetof(cyp_transaction_row, places) == 24, "");
 _Static_assert(sizeof(cyp_transaction_row) == 384, "six cache lines");
 
 #endif

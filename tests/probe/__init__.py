@@ -10,6 +10,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -60,12 +61,24 @@ def run(command: list[str]) -> None:
         raise ImportError(f"{HERE} cannot be built, {command[0]} failed:\n{done.stdout}{done.stderr}")
 
 
+def layout_fields() -> str:
+    """Return a header with a row for each struct in shared memory, and for each of its fields."""
+    rows = []
+    for name in ("layout.h", "sensors.h", "transaction.h", "crashpoint.h"):
+        text = re.sub(r"/\*.*?\*/", "", (ROOT / "cyproducer" / "shm" / name).read_text(), flags=re.DOTALL)
+        for fields, struct in re.findall(r"typedef struct \{(.*?)\n\} (cyp_\w+);", text, re.DOTALL):
+            rows.append(f'{{"{struct}", "", 0, sizeof({struct}), \'s\'}},')
+            rows += [f"FIELD({struct}, {field})" for field in re.findall(r"(\w+)(?:\[[^]]*\])*;", fields)]
+    return "\n".join(rows)
+
+
 def build(library: Path) -> None:
     with tempfile.TemporaryDirectory(dir=library.parent) as directory:
         made, built = Path(directory, "native.c"), Path(directory, library.name)
+        Path(directory, "layout_fields.h").write_text(layout_fields())
         options = [word for directive in DIRECTIVES for word in ("-X", directive)]
         run([sys.executable, "-m", "cython", *options, "-I", str(ROOT), "-o", str(made), str(HERE / "native.pyx")])
-        include = [f"-I{ROOT}", f"-I{sysconfig.get_path('include')}"]
+        include = [f"-I{ROOT}", f"-I{directory}", f"-I{sysconfig.get_path('include')}"]
         run([*compiler(), *FLAGS, *include, str(made), "-o", str(built)])
         os.replace(built, library)
 

@@ -4,7 +4,30 @@ Positions and offsets are bytes in a Region. No record passes through this modul
 """
 
 
-cdef extern from "cyproducer/shm/layout_fields.h" nogil:
+cdef extern from *:
+    """
+    #include "cyproducer/shm/crashpoint.h"
+    #include "cyproducer/shm/layout.h"
+
+    typedef struct {
+        const char *owner;
+        const char *name;
+        size_t offset;
+        size_t size;
+        char form;
+    } cyp_field;
+
+    /* As in Python's module struct; 's': an array, which decays to a pointer, or a struct. */
+    #define FORM(value) _Generic((value), int8_t: 'b', uint8_t: 'B', int16_t: 'h', uint16_t: 'H', int32_t: 'i', \\
+        uint32_t: 'I', int64_t: 'q', uint64_t: 'Q', default: 's')
+    #define FIELD(type, field) \\
+        {#type, #field, offsetof(type, field), sizeof(((type *)0)->field), FORM(((type *)0)->field)},
+
+    static const cyp_field CYP_FIELDS[] = {
+    #include "layout_fields.h"
+    };
+    #define CYP_FIELD_COUNT (sizeof(CYP_FIELDS) / sizeof(CYP_FIELDS[0]))
+    """
     ctypedef struct cyp_field:
         const char *owner
         const char *name

@@ -20,8 +20,7 @@ from cyproducer.sender.handover import upgrade
 from cyproducer.sender.handover.handover import Handover, Post, received
 from cyproducer.sender.process.files import FailureFile, Names, remove_old_files
 from cyproducer.sender.system.daemonise import PeerProcess, Signals, fork, reap, start_thread, state_of
-from cyproducer.shm.liveness import read_liveness
-from cyproducer.shm.native import DEBUG, crashpoint
+from cyproducer.shm.native import DEBUG, crashpoint, read_liveness
 
 __all__ = ["Child", "StartError", "Supervisor", "backoff_s"]
 
@@ -281,7 +280,7 @@ class Supervisor:
 
     def _count_crash_at_memory(self) -> None:
         """Count a crash for the front-end whose memory the sender was using, and quarantine it after the third."""
-        attach_id = read_liveness(self.handover.regions[0]).breadcrumb_attach if self.handover.regions else 0
+        _, _, attach_id = read_liveness(self.handover.regions[0]) if self.handover.regions else (0, 0, 0)
         held = self.handover.held.get(attach_id)
         if held is None:
             return
@@ -310,9 +309,8 @@ class Supervisor:
         paused = now - child.checked_at > 3 * LOOK_S
         child.checked_at = now
         self._restore_names(child)
-        liveness = read_liveness(self.handover.regions[0]) if self.handover.regions else None
-        tick = liveness.tick if liveness is not None else None
-        idle = child.started and (liveness is None or liveness.pending == 0)
+        tick, pending, _ = read_liveness(self.handover.regions[0]) if self.handover.regions else (None, 0, 0)
+        idle = child.started and pending == 0
         if idle or paused or tick != child.tick or state_of(child.pid) in ("T", "t"):
             child.tick, child.ticked_at = tick, now
         elif now - child.ticked_at >= HANG_S and not child.hung:

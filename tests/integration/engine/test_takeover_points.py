@@ -20,7 +20,7 @@ from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
 from cyproducer.codes import NOT_ENOUGH_REPLICAS, OUT_OF_ORDER_SEQUENCE_NUMBER
-from cyproducer.shm.liveness import read_liveness
+from cyproducer.shm.native import read_liveness
 
 #: Points that this traffic does not reach. tests/crash reaches them, except those of test_takeover_sequences.
 ELSEWHERE = (
@@ -147,7 +147,7 @@ def kill_at(traffic: Traffic, trigger: Trigger, name: str, hit: int, tries: int)
         replace(rig)  # front-ends with bad records leave the isolation lane and are merged again
     if trigger.fired and name.startswith("seal."):
         attach_ids = [front_end.attach_id for front_end in rig.front_ends]
-        assert read_liveness(rig.engine.state_fd).breadcrumb_attach in attach_ids
+        assert read_liveness(rig.engine.state_fd)[2] in attach_ids
     if not recovering:
         fired = trigger.fired != 0
         replace(rig)
