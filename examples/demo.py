@@ -27,6 +27,7 @@ WORKERS = 4
 LINE_BYTES = 900_000
 TEXT_BYTES = 500_000
 SKIPPED_DIRECTORIES = {"site-packages", "dist-packages", "__pycache__", ".git"}
+worker_producer: KafkaProducer  # in the workers only
 
 
 class SourceFile(NamedTuple):
@@ -53,7 +54,14 @@ class Sent(NamedTuple):
 # ---------------------------------------------------------------- several processes
 
 
-def send_lines(producer: KafkaProducer, topic: str, files: Iterable[SourceFile]) -> tuple[int, int]:
+def start_worker(producer: KafkaProducer) -> None:
+    """Keep the producer in a worker: the parent's own object after a fork, otherwise a copy of its settings."""
+    global worker_producer
+    worker_producer = producer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends the workers
+
+
+def send_lines(topic: str, files: Iterable[SourceFile]) -> tuple[int, int]:
     """Send each line as a record, keyed by its file, and return the numbers of records and bytes.
 
     This runs in each worker. The workers share no queue and no lock, and none of them has a connection to a broker.
@@ -62,7 +70,7 @@ def send_lines(producer: KafkaProducer, topic: str, files: Iterable[SourceFile])
     size = 0
     for file in files:
         for number, line in enumerate(file.path.read_bytes().splitlines(keepends=True), 1):
-            futures.append(producer.send(topic, line, key=file.name, headers=[("line", b"%d" % number)]))
+            futures.append(worker_producer.send(topic, line, key=file.name, headers=[("line", b"%d" % number)]))
             size += len(file.name) + len(line)
     for future in futures:
         future.result()  # returns the record's partition and offset, or raises the record's error
@@ -73,9 +81,8 @@ def send_from_processes(producer: KafkaProducer, topic: str, files: list[SourceF
     """Send the lines of all files from several processes, which use the producer of this one."""
     began = time.monotonic()
     shares = [files[number::WORKERS] for number in range(WORKERS)]
-    # Ctrl-C is for this process, which then ends the workers.
-    with multiprocessing.Pool(WORKERS, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        sent = pool.starmap(send_lines, [(producer, topic, share) for share in shares])
+    with multiprocessing.Pool(WORKERS, start_worker, (producer,)) as pool:
+        sent = pool.starmap(send_lines, [(topic, share) for share in shares])
         seconds = time.monotonic() - began
         show_sender()
     records, sizes = zip(*sent, strict=True)
@@ -83,13 +90,12 @@ def send_from_processes(producer: KafkaProducer, topic: str, files: list[SourceF
 
 
 def show_sender() -> None:
-    """Print which processes share which sender."""
+    """Print how many processes share each sender of this user."""
     for sender in status():
-        brokers = {connection["broker_id"] for connection in sender["connections"]}
         print(
-            f"sender {sender['sender_pid']}: {len(sender['front_ends'])} processes attached, "
-            f"{len(sender['connections'])} connections to {len(brokers)} brokers, "
-            f"{sender['totals']['records']:,} records in {sender['totals']['requests']:,} requests",
+            f"sender {sender['sender_pid']}: attached processes: {len(sender['front_ends'])}, "
+            f"connections to brokers: {len(sender['connections'])}, "
+            f"records: {sender['totals']['records']:,}, requests: {sender['totals']['requests']:,}",
             flush=True,
         )
 

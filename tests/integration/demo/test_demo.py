@@ -87,7 +87,7 @@ def topics_of(kafka: KafkaCluster) -> set[str]:
 def test_the_example_is_read_back(kafka: KafkaCluster, tree: Path, scratch: Path) -> None:
     done = demo(scratch, "--bootstrap-servers", kafka.bootstrap_servers, "--no-spark", "--input", str(tree))
     assert_all_arrived(done)
-    assert "processes attached" in done.stdout
+    assert "attached processes: " in done.stdout
     for topic, records in {"lines": 26_016, "files": 7, "texts": 7, "directories": 2}.items():
         assert_arrived(done.stdout, topic, records)
     assert "1 files (not a text file)" in done.stdout
