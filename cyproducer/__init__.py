@@ -45,7 +45,16 @@ def __getattr__(name: str) -> Any:
             "(under mod_wsgi, set WSGIApplicationGroup %{GLOBAL})"
         )
     module = _LATER[name] if sys.platform == "linux" else "unsupported"
-    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    try:
+        value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith(__name__):
+            raise
+        raise ImportError(
+            f"{__path__[0]} has no compiled modules ({error.name}). If this is a copy of the source, and the package "
+            "is installed, run Python in another directory, or with the option -P. Or build the modules in the copy "
+            "with: pip install -e ."
+        ) from error
     globals()[name] = value
     return value
 
