@@ -21,6 +21,9 @@ def start_spark(scratch: Path) -> Any:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        # Many small files in one task, which reads each file as a whole.
+        .config("spark.sql.files.openCostInBytes", "65536")
+        .config("spark.sql.files.minPartitionNum", "1")
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.driver.extraJavaOptions", f'"-Djava.io.tmpdir={scratch}" -XX:+UseSerialGC')
