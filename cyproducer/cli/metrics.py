@@ -1,11 +1,13 @@
-"""Gives the metrics of the senders to Prometheus: `cyproducer metrics`."""
+"""Gives the metrics of the senders to Prometheus, and serves the page that shows them: `cyproducer metrics`."""
 
 import argparse
 import os
 import signal
+import sys
 
 from cyproducer.cli.options import port
 from cyproducer.observe import prometheus
+from cyproducer.observe.web import serve
 
 __all__ = ["add_arguments", "run"]
 
@@ -16,7 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--socket", metavar="PATH", help="only the sender that listens on this socket; default: all senders of the user"
     )
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--port", metavar="PORT", type=port, help="answer the scrapes of Prometheus on this port")
+    where.add_argument(
+        "--port",
+        metavar="PORT",
+        type=port,
+        help="answer HTTP on this port: /metrics for Prometheus, /health, and / with a page",
+    )
     where.add_argument(
         "--output", metavar="FILE", help="write a file for the text file collector; default: standard output"
     )
@@ -34,7 +41,9 @@ def run(args: argparse.Namespace) -> int:
         else:
             prometheus.write(args.output, args.socket)
         return 0
-    prometheus.serve(args.port, args.address, args.socket)
+    url = serve(args.port, args.address, args.socket)
+    reach = "only from this host" if args.address in ("127.0.0.1", "::1", "localhost") else "without a password"
+    print(f"cyproducer metrics: {url} ({reach}), {url}metrics for Prometheus, {url}health", file=sys.stderr, flush=True)
     if args.until_end_of_input:
         while os.read(0, 1024):
             pass

@@ -14,7 +14,7 @@ from cyproducer import metric_table
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.observe.status import status
 
-__all__ = ["serve", "text", "write"]
+__all__ = ["OWN_METRICS", "application", "text", "write"]
 
 #: The values of a metric for one sender, by the values of its labels.
 Samples = dict[tuple[str, ...], float]
@@ -167,6 +167,6 @@ def write(file: str, path: str | None = None) -> None:
     _library().write_to_textfile(file, _registry(path))
 
 
-def serve(port: int, address: str, path: str | None = None) -> None:
-    """Answer scrapes in a background thread, as long as this process runs. Raise OSError if the port is in use."""
-    _library().start_http_server(port, address, _registry(path))
+def application(path: str | None = None) -> Any:
+    """Return the WSGI application that answers scrapes. Raise KafkaConfigurationError without the library."""
+    return _library().make_wsgi_app(_registry(path))

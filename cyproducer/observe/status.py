@@ -13,7 +13,7 @@ from cyproducer.observe import failures
 from cyproducer.observe.requests import ANSWER_S, NoListenerError, connect, request, request_document
 from cyproducer.shm import system_clock
 
-__all__ = ["ended_with_failures", "senders", "status", "stop"]
+__all__ = ["ended_with_failures", "health", "senders", "status", "stop"]
 
 
 def senders() -> list[str]:
@@ -107,6 +107,39 @@ def _is_served(path: str) -> bool:
     except SenderUnavailableError:
         pass
     return True
+
+
+def health(path: str | None = None, timeout: float = ANSWER_S) -> list[dict[str, Any]]:
+    """Return in short whether every living sender of this user works, or the one at `path`. For probes.
+
+    The result is a list of `{socket, ok, state, version, sender_pid, supervisor_pid, uptime_s, restarts,
+    brokers_connected, front_ends, undelivered, last_error}`. `state` is "starting" or "running" (then `ok` is true),
+    "disconnected" (no broker can be used), "draining" (it ends), or "silent": it has not answered within `timeout`
+    seconds. Of a silent one, there are only `socket`, `ok`, `state` and `last_error`.
+
+    Raise SenderUnavailableError if there is no sender at `path`.
+    """
+    found = []
+    for known in senders() if path is None else [path]:
+        try:
+            found.append({"socket": known, **_ask_health(known, timeout)})
+        except NoListenerError:
+            if path is not None:
+                raise
+        except SenderUnavailableError as error:
+            found.append({"socket": known, "ok": False, "state": "silent", "last_error": str(error)})
+    return found
+
+
+def _ask_health(path: str, timeout: float) -> dict[str, Any]:
+    sock, answer, fds = request(path, {"op": "health"}, timeout)
+    control_messages.discard(fds)
+    sock.close()
+    if answer is None:
+        raise NoListenerError(f"the sender at {path} is ending")
+    if "state" not in answer:
+        raise SenderUnavailableError(f"the sender at {path} sent no health: {answer.get('message')}")
+    return answer
 
 
 def stop(path: str, timeout: float | None = None) -> None:

@@ -38,6 +38,7 @@ VALUES = (
 OPERATIONS = (
     Entry("status", "cyproducer.observe.status"),
     Entry("ended_with_failures", "cyproducer.observe.status"),
+    Entry("health", "cyproducer.observe.status"),
     Entry("stop", "cyproducer.observe.status"),
     Entry("senders", "cyproducer.observe.status"),
     Entry("list_all", "cyproducer.observe.transactions"),
