@@ -8,6 +8,8 @@
 - versions and tags of messages in cyproducer/protocol/message_versions.pxd, from kafka_messages.py and apis.py there
 - the reasons of events in cyproducer/sender/engine/reasons.pyx, from cyproducer/sender/engine/events.py
 - the states of a transactional producer in cyproducer/shm/transaction.h, from cyproducer/transaction_states.py
+- the attributes in cyproducer/config/settings.py, the keyword arguments in cyproducer/producer/producer.pyi and the
+  native settings in cyproducer/sender/engine/settings.pyx, from cyproducer/config/table.py
 
 `--check` writes nothing, and ends with status 1 if a file would change.
 """
@@ -295,6 +297,58 @@ def sensors() -> str:
     return re.sub(r"(#define CYP_OWN_TIMES) \d+u", rf"\1 {len(table.TIMES)}u", text)
 
 
+def between(name: str, begin: str, end: str, lines: str) -> str:
+    """Return the text of a file with other lines between the line `begin` and the text `end` that follows it."""
+    head, mark, rest = (ROOT / name).read_text().partition(begin)
+    assert mark, f"{name} has no line {begin!r}"
+    return head + mark + lines + end + rest.partition(end)[2]
+
+
+def attributes() -> str:
+    """Return settings.py with the attributes of `Settings`."""
+    lines = ""
+    for row in source("cyproducer.config.table").SETTINGS:
+        kind = row.kind.value or row.kind.given
+        if row.attribute:
+            lines += f"    {row.name}: {kind if row.default is None else kind.removesuffix(' | None')}\n"
+    begin = "    # tools/generate.py writes the attributes up to `explicit` from table.py.\n"
+    return between("cyproducer/config/settings.py", begin, "    explicit: ", lines)
+
+
+def keywords() -> str:
+    """Return producer.pyi with the settings that `KafkaProducer` accepts."""
+    lines = "".join(
+        f"        {row.name}: {row.kind.given} = ...,\n" for row in source("cyproducer.config.table").SETTINGS
+    )
+    begin = "        # tools/generate.py writes the arguments from cyproducer/config/table.py.\n"
+    return between("cyproducer/producer/producer.pyi", begin, "    ) -> None: ...\n", lines)
+
+
+def native_settings() -> str:
+    """Return settings.pyx: the structs of settings, and the functions that fill them."""
+    table = source("cyproducer.config.table")
+    native = [row for row in table.SETTINGS if row.native is not None]
+    parts = ['"""Declares the settings that the engine reads. tools/generate.py writes this file from table.py."""\n']
+    for struct, function, rows in (
+        ("SenderSettings", "read_sender_settings", [row for row in native if row.side == table.SENDER]),
+        ("FrontEndSettings", "read_front_end_settings", [row for row in native if row.sent]),
+    ):
+        fields = "".join(f"    {row.native.type} {row.native.field}\n" for row in rows)
+        parts.append(f"ctypedef struct {struct}:\n{fields}")
+        lines = "".join(f"    into.{row.native.field} = {native_value(row)}\n" for row in rows)
+        text = '    """Fill the struct. Raise TypeError for an invalid value."""\n'
+        parts.append(f"cdef object {function}({struct} *into, dict settings):\n{text}{lines}")
+    return "\n\n".join(parts)
+
+
+def native_value(row: Any) -> str:
+    """Return an expression for the value of a field. A missing setting, of an older version, has its default."""
+    value = f'settings.get("{row.name}", {row.default!r})'
+    if row.native.least is not None:
+        value = f"max({value}, {row.native.least})"
+    return value if row.native.factor == 1 else f"int({value} * {row.native.factor:_})"
+
+
 #: In this order: protocol.pxd is made from the headers.
 FILES = {
     "cyproducer/shm/sensors.h": sensors,
@@ -305,6 +359,9 @@ FILES = {
     "cyproducer/errors.pyi": error_stub,
     "cyproducer/protocol/message_versions.pxd": message_versions,
     "cyproducer/sender/engine/reasons.pyx": reasons,
+    "cyproducer/config/settings.py": attributes,
+    "cyproducer/producer/producer.pyi": keywords,
+    "cyproducer/sender/engine/settings.pyx": native_settings,
 }
 
 

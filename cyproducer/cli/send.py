@@ -9,7 +9,7 @@ from typing import IO, Any, TextIO
 
 from cyproducer import KafkaProducer
 from cyproducer.cli.options import given_settings
-from cyproducer.config.settings import SETTINGS
+from cyproducer.config.table import SETTINGS
 from cyproducer.errors import (
     InvalidTopicError,
     KafkaConfigurationError,

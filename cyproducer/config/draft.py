@@ -5,8 +5,8 @@ import stat
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cyproducer.config.concealed import ConcealedBytes
-from cyproducer.config.security_table import SECURITY_BY_NAME
+from cyproducer.config.secrets import ConcealedBytes
+from cyproducer.config.table import SECURITY_BY_NAME
 from cyproducer.errors import KafkaConfigurationError
 
 __all__ = ["Draft", "joined"]

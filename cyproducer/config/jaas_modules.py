@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cyproducer.config.concealed import ConcealedText
 from cyproducer.config.jaas import JaasError, Module, parse_jaas
 from cyproducer.config.kinds import Wrong
-from cyproducer.config.security_table import SECURITY_BY_NAME
+from cyproducer.config.secrets import ConcealedText
+from cyproducer.config.table import SECURITY_BY_NAME
 
 __all__ = ["Login", "login_of"]
 

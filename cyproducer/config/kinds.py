@@ -3,12 +3,31 @@
 It also has the rule for valid names of topics.
 """
 
+import inspect
 import math
 import operator
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from cyproducer.config import pem
+from cyproducer.config.ciphers import openssl_ciphers, why_refused
+
+__all__ = [
+    "INT_MAX",
+    "LONG_MAX",
+    "MECHANISMS",
+    "PROTOCOLS",
+    "ROUND_ROBIN",
+    "TLS_VERSIONS",
+    "CalledTokenProvider",
+    "Kind",
+    "Wrong",
+    "is_topic_name",
+    "token_provider",
+]
 
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 DEFAULT_PORT = 9092
@@ -22,6 +41,7 @@ _JAVA_ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 _TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX}}}")
 # A UNIX socket's address holds 108 bytes with the terminating zero (unix(7)).
 _SUN_PATH_MAX = 107
+_PATH = "str | os.PathLike[str] | None"
 
 
 def is_topic_name(name: str) -> bool:
@@ -41,10 +61,26 @@ class Wrong(Exception):
 
 
 class Kind(NamedTuple):
-    """What a setting accepts: as a text, and as a function (value, whether text is allowed) -> canonical value."""
+    """What a setting accepts.
+
+    allowed  the accepted values, for error messages and documents
+    parse    a function (value, whether the name is dotted, so that text counts as a number) -> canonical value
+    given    the type of the accepted values, as in an annotation
+    value    the type of the canonical values; "": the same
+    """
 
     allowed: str
     parse: Callable[[Any, bool], Any]
+    given: str
+    value: str = ""
+
+    def has(self, value: Any) -> bool:
+        """Return whether this is a canonical value."""
+        try:
+            parsed = self.parse(value, False)
+        except Wrong:
+            return False
+        return type(parsed) is type(value) and bool(parsed == value)
 
 
 def number(
@@ -53,10 +89,10 @@ def number(
     """Return the kind of a number from `low` to `high`. `also` is allowed too; `infinite`: infinity means `high`."""
     pattern = r"-?[0-9]{1,20}(\.[0-9]{0,9})?" if fractions else r"-?[0-9]{1,20}"
 
-    def parse(value: Any, text: bool) -> Any:
+    def parse(value: Any, dotted: bool) -> Any:
         if infinite and isinstance(value, float) and value == math.inf:
             return high
-        if isinstance(value, str) and text and re.fullmatch(pattern, value.strip(), re.ASCII):
+        if isinstance(value, str) and dotted and re.fullmatch(pattern, value.strip(), re.ASCII):
             value = float(value) if "." in value else int(value)
         if fractions and isinstance(value, float):
             number: float = float(value)
@@ -69,7 +105,12 @@ def number(
         return number
 
     other = "" if also is None else f", or {also}"
-    return Kind(f"{'a number' if fractions else 'an integer'} from {low} to {high}{other}", parse)
+    allowed = f"{'a number' if fractions else 'an integer'} from {low} to {high}{other}"
+    return Kind(allowed, parse, _number_type(fractions or infinite), _number_type(fractions))
+
+
+def _number_type(fractions: bool) -> str:
+    return "float" if fractions else "int"
 
 
 def long(low: int, *, fractions: bool = False) -> Kind:
@@ -79,36 +120,36 @@ def long(low: int, *, fractions: bool = False) -> Kind:
     """
     every = number(-LONG_MAX - 1 if low < 0 else low, LONG_MAX, fractions=fractions)
 
-    def parse(value: Any, text: bool) -> Any:
-        return max(low, min(every.parse(value, text), INT_MAX))
+    def parse(value: Any, dotted: bool) -> Any:
+        return max(low, min(every.parse(value, dotted), INT_MAX))
 
-    return Kind(every.allowed, parse)
+    return every._replace(parse=parse)
 
 
 def boolean() -> Kind:
-    def parse(value: Any, text: bool) -> bool:
-        if isinstance(value, str) and text and value.strip().lower() in ("true", "false"):
+    def parse(value: Any, dotted: bool) -> bool:
+        if isinstance(value, str) and dotted and value.strip().lower() in ("true", "false"):
             return value.strip().lower() == "true"
         if not isinstance(value, bool):
             raise Wrong
         return value
 
-    return Kind("True or False", parse)
+    return Kind("True or False", parse, "bool")
 
 
 def acks() -> Kind:
     known = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
-    def parse(value: Any, text: bool) -> int:
+    def parse(value: Any, dotted: bool) -> int:
         if isinstance(value, bool) or str(value) not in known or not isinstance(value, str | int):
             raise Wrong
         return known[str(value)]
 
-    return Kind('0, 1, or "all" (the same as -1)', parse)
+    return Kind('0, 1, or "all" (the same as -1)', parse, "int | str", "int")
 
 
 def choice(*choices: str, none: bool = False, upper: bool = False) -> Kind:
-    def parse(value: Any, text: bool) -> str | None:
+    def parse(value: Any, dotted: bool) -> str | None:
         if value is None and none:
             return None
         if not isinstance(value, str):
@@ -118,33 +159,34 @@ def choice(*choices: str, none: bool = False, upper: bool = False) -> Kind:
             raise Wrong
         return None if none and value == "none" else value
 
-    return Kind("one of " + ", ".join((["None"] if none else []) + [repr(c) for c in choices]), parse)
+    allowed = "one of " + ", ".join((["None"] if none else []) + [repr(c) for c in choices])
+    return Kind(allowed, parse, "str | None" if none else "str")
 
 
 def client_id() -> Kind:
-    def parse(value: Any, text: bool) -> str:
+    def parse(value: Any, dotted: bool) -> str:
         if value is None:
             return "cyproducer"
         if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value.encode()) <= 255:
             raise Wrong
         return value
 
-    return Kind("a str of printable characters, 1 to 255 bytes in UTF-8", parse)
+    return Kind("a str of printable characters, 1 to 255 bytes in UTF-8", parse, "str")
 
 
 def rack() -> Kind:
-    def parse(value: Any, text: bool) -> str:
+    def parse(value: Any, dotted: bool) -> str:
         if value is None:
             return ""
         if not isinstance(value, str) or len(value.encode(errors="replace")) > RACK_BYTES_MAX:
             raise Wrong
         return value
 
-    return Kind(f"a str of at most {RACK_BYTES_MAX} bytes in UTF-8", parse)
+    return Kind(f"a str of at most {RACK_BYTES_MAX} bytes in UTF-8", parse, "str")
 
 
 def transactional_id() -> Kind:
-    def parse(value: Any, text: bool) -> str | None:
+    def parse(value: Any, dotted: bool) -> str | None:
         if value is None:
             return None
         if not isinstance(value, str):
@@ -157,11 +199,11 @@ def transactional_id() -> Kind:
             raise Wrong
         return str(value)
 
-    return Kind(f"None, or a str of 1 to {TRANSACTIONAL_ID_BYTES_MAX} bytes in UTF-8", parse)
+    return Kind(f"None, or a str of 1 to {TRANSACTIONAL_ID_BYTES_MAX} bytes in UTF-8", parse, "str | None")
 
 
 def serializer() -> Kind:
-    def parse(value: Any, text: bool) -> Any:
+    def parse(value: Any, dotted: bool) -> Any:
         if value is None:
             return None
         has_method = callable(getattr(value, "serialize", None))
@@ -171,11 +213,12 @@ def serializer() -> Kind:
             raise Wrong
         return value
 
-    return Kind("None, a callable, or an object with serialize(topic, headers, data)", parse)
+    allowed = "None, a callable, or an object with serialize(topic, headers, data)"
+    return Kind(allowed, parse, "_Serializer | None", "Any")
 
 
 def partitioner() -> Kind:
-    def parse(value: Any, text: bool) -> Any:
+    def parse(value: Any, dotted: bool) -> Any:
         if value is None or (isinstance(value, str) and not value.strip()):
             return None
         if isinstance(value, str):
@@ -201,11 +244,13 @@ def partitioner() -> Kind:
         "None, 'round_robin', a callable (key_bytes, all_partitions, available_partitions), or an object with "
         "partition(topic, key, key_bytes, value, value_bytes, cluster)",
         parse,
+        "_Partitioner | None",
+        "Any",
     )
 
 
 def interceptors() -> Kind:
-    def parse(value: Any, text: bool) -> tuple[Any, ...] | None:
+    def parse(value: Any, dotted: bool) -> tuple[Any, ...] | None:
         if value is None or (isinstance(value, str) and not value.strip()):
             return None
         if isinstance(value, str):
@@ -219,27 +264,28 @@ def interceptors() -> Kind:
                 raise Wrong(f"an object of {type(each).__name__} has neither of the two methods")
         return tuple(value) or None
 
-    return Kind("None, or a list of objects with on_send(record) or on_acknowledgement(metadata, error)", parse)
+    allowed = "None, or a list of objects with on_send(record) or on_acknowledgement(metadata, error)"
+    return Kind(allowed, parse, "Sequence[object] | None", "tuple[Any, ...] | None")
 
 
 def nothing(allowed: str, *empty: Any) -> Kind:
     """Return the kind of a setting that is not supported: None and the values of `empty` mean "not used"."""
 
-    def parse(value: Any, text: bool) -> Any:
+    def parse(value: Any, dotted: bool) -> Any:
         return None if value is None or any(type(value) is type(e) and value == e for e in empty) else value
 
-    return Kind(allowed, parse)
+    return Kind(allowed, parse, "object")
 
 
 def optional(kind: Kind) -> Kind:
-    def parse(value: Any, text: bool) -> Any:
-        return None if value is None else kind.parse(value, text)
+    def parse(value: Any, dotted: bool) -> Any:
+        return None if value is None else kind.parse(value, dotted)
 
-    return Kind("None, or " + kind.allowed, parse)
+    return Kind("None, or " + kind.allowed, parse, kind.given + " | None")
 
 
 def socket_path() -> Kind:
-    def parse(value: Any, text: bool) -> str | None:
+    def parse(value: Any, dotted: bool) -> str | None:
         if value is None:
             return None
         if not isinstance(value, str | os.PathLike):
@@ -253,7 +299,7 @@ def socket_path() -> Kind:
             raise Wrong("the path is too long for the address of a UNIX socket")
         return path
 
-    return Kind(f"the path of a sender's socket, at most {_SUN_PATH_MAX} bytes", parse)
+    return Kind(f"the path of a sender's socket, at most {_SUN_PATH_MAX} bytes", parse, _PATH, "str | None")
 
 
 def _server(entry: str) -> str:
@@ -282,7 +328,7 @@ def _server(entry: str) -> str:
 
 
 def servers() -> Kind:
-    def parse(value: Any, text: bool) -> tuple[str, ...]:
+    def parse(value: Any, dotted: bool) -> tuple[str, ...]:
         if value is None:
             return ()
         entries = value.split(",") if isinstance(value, str) else value
@@ -296,4 +342,326 @@ def servers() -> Kind:
             raise Wrong("the list contains no broker")
         return tuple(dict.fromkeys(_server(entry) for entry in entries))
 
-    return Kind('"host:port", several separated by commas, or a list of them', parse)
+    return Kind('"host:port", several separated by commas, or a list of them', parse, "_Servers", "tuple[str, ...]")
+
+
+# ---------------------------------------------------------------- TLS and SASL
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
+_OLD_VERSIONS = ("SSL", "SSLV2", "SSLV3", "TLSV1", "TLSV1.0", "TLSV1.1")
+# RFC 7628, as in Kafka (OAuthBearerClientInitialResponse.java).
+_EXTENSION_NAME = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+
+
+def text(allowed: str = "a str", *, empty: bool = False) -> Kind:
+    """Return the kind of a text without NUL. An empty one counts as not given, or as itself with `empty`."""
+
+    def parse(value: Any, dotted: bool) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise Wrong
+        if "\0" in value:
+            raise Wrong("it has a NUL character")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Wrong("it has a surrogate, which UTF-8 cannot express") from None
+        return str(value) if value or empty else None
+
+    return Kind("None, or " + allowed, parse, "str | None")
+
+
+def user() -> Kind:
+    plain = text("a str without line breaks")
+
+    def parse(value: Any, dotted: bool) -> str | None:
+        parsed: str | None = plain.parse(value, dotted)
+        if parsed is not None and ("\n" in parsed or "\r" in parsed):
+            raise Wrong("it has a line break; a name that is read from a file often ends with one")
+        return parsed
+
+    return plain._replace(parse=parse)
+
+
+def path(instead: str = "") -> Kind:
+    """Return the kind of a file's path. `instead`: the setting for the text of such a file.
+
+    The path becomes absolute: the sender has another working directory.
+    """
+
+    def parse(value: Any, dotted: bool) -> str | None:
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str | os.PathLike):
+            raise Wrong
+        given = os.fspath(value)
+        if not isinstance(given, str) or "\0" in given:
+            raise Wrong
+        if "-----BEGIN" in given:
+            raise Wrong(f"this is a text in PEM, not a path; {f'use {instead}' if instead else 'put it into a file'}")
+        if given.startswith("~"):
+            raise Wrong("~ is not replaced in a path; use os.path.expanduser()")
+        return os.path.abspath(given)
+
+    return Kind("None, or the path of a file", parse, _PATH, "str | None")
+
+
+def pem_text(what: str, labels: tuple[str, ...], instead: str) -> Kind:
+    """Return the kind of a text in PEM. `instead`: the setting for the path of a file with such a text."""
+
+    def parse(value: Any, dotted: bool) -> str | None:
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            raise Wrong
+        if "-----BEGIN" not in value:
+            raise Wrong(f"it is not PEM; if it is the path of a file, use {instead}")
+        try:
+            found = pem.normalised(value)
+        except ValueError as error:
+            raise Wrong(str(error)) from None
+        if not pem.contains(found.encode(), labels):
+            raise Wrong(f"it has no {what}")
+        if labels is pem.CERTIFICATE and pem.contains(found.encode(), pem.PRIVATE_KEY):
+            raise Wrong("it has a private key, which belongs to ssl_keydata")
+        return found
+
+    return Kind(f"None, or a text in PEM with a {what}", parse, "str | None")
+
+
+def store_type() -> Kind:
+    """Return the kind of Kafka's type of a store. JKS, Kafka's default, lets the file decide, as in Java."""
+    known = ("JKS", "PKCS12", "PEM")
+
+    def parse(value: Any, dotted: bool) -> str | None:
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str) or value.strip().upper() not in known:
+            raise Wrong
+        return value.strip().upper()
+
+    return Kind("None, 'PKCS12', 'PEM', or JKS, which means None", parse, "str | None")
+
+
+def hostname_check() -> Kind:
+    """Return the kind of ssl_check_hostname, and of Kafka's ssl.endpoint.identification.algorithm."""
+    algorithms = {"https": True, "": False, "none": False}
+    either = boolean()
+
+    def parse(value: Any, dotted: bool) -> bool:
+        if isinstance(value, str) and value.strip().lower() in algorithms:
+            return algorithms[value.strip().lower()]
+        checked: bool = either.parse(value, dotted)
+        return checked
+
+    return Kind("True (Kafka's https), or False (Kafka's empty text)", parse, "bool")
+
+
+def ciphers() -> Kind:
+    plain = text("names of cipher suites, as of Kafka with commas or as of OpenSSL with colons")
+
+    def parse(value: Any, dotted: bool) -> str | None:
+        if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+            value = ",".join(value)
+        given: str | None = plain.parse(value, dotted)
+        if given is None or not given.strip():
+            return None
+        reason = why_refused(openssl_ciphers(given)) if openssl_ciphers(given).tls12 else ""
+        if reason:
+            raise Wrong(reason)
+        return given
+
+    return plain._replace(parse=parse, given="str | Sequence[str] | None", value="str | None")
+
+
+def tls_versions() -> Kind:
+    def parse(value: Any, dotted: bool) -> tuple[str, ...]:
+        names = value.split(",") if isinstance(value, str) else value
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise Wrong
+        names = [name.strip() for name in names if name.strip()]
+        found = {_tls_version(name) for name in names}
+        # Without a name, Java uses the versions that it enables by default.
+        return tuple(name for name in TLS_VERSIONS if name in found or not found)
+
+    return Kind("TLSv1.2, TLSv1.3, or both with a comma or in a list", parse, "str | Sequence[str]", "tuple[str, ...]")
+
+
+def tls_protocol() -> Kind:
+    """Return the kind of Kafka's ssl.protocol: the newest version that can be used."""
+
+    def parse(value: Any, dotted: bool) -> str:
+        if not isinstance(value, str):
+            raise Wrong
+        return TLS_VERSIONS[-1] if value.strip().upper() == "TLS" else _tls_version(value.strip())
+
+    return Kind("TLSv1.3 or TLSv1.2", parse, "str")
+
+
+def _tls_version(name: str) -> str:
+    known = {version.upper(): version for version in TLS_VERSIONS}
+    if name.upper() in _OLD_VERSIONS:
+        raise Wrong("versions before TLS 1.2 are not secure and cannot be used; remove them")
+    if name.upper() not in known:
+        raise Wrong
+    return known[name.upper()]
+
+
+def mechanism() -> Kind:
+    def parse(value: Any, dotted: bool) -> str | None:
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            raise Wrong
+        name = value.strip().upper()
+        if "," in name or " " in name:
+            raise Wrong("a client uses one mechanism")
+        if name == "AWS_MSK_IAM":
+            raise Wrong(
+                "brokers of Amazon MSK accept OAUTHBEARER too; use it, and sasl_oauth_token_provider with a token of "
+                "the package aws-msk-iam-sasl-signer-python"
+            )
+        if name not in MECHANISMS:
+            raise Wrong
+        return name
+
+    return Kind("one of " + ", ".join(repr(name) for name in MECHANISMS), parse, "str | None")
+
+
+def service_of_broker() -> Kind:
+    """Return the kind of kafka-python's sasl_kerberos_name: (service, host) of service@host, or of gssapi.Name."""
+
+    def parse(value: Any, dotted: bool) -> tuple[str, str] | None:
+        if value is None or value == "":
+            return None
+        if type(value).__module__.partition(".")[0] == "gssapi":
+            value = str(value)
+        if not isinstance(value, str):
+            raise Wrong
+        found = re.fullmatch(r"([A-Za-z0-9_.-]+)[@/]([A-Za-z0-9_.-]+)", value)
+        if found is None:
+            raise Wrong("a realm comes from the Kerberos configuration of the host" if value.count("@") else "")
+        return found[1], found[2]
+
+    return Kind("None, or a str service@host", parse, "object | None")
+
+
+def endpoint() -> Kind:
+    """Return the kind of the URL of a token endpoint, or of a file with a token."""
+
+    def parse(value: Any, dotted: bool) -> str | None:
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            raise Wrong
+        from urllib.parse import urlsplit  # imported here because most producers have no URL
+
+        url = value.strip()
+        try:
+            parts = urlsplit(url)
+            valid = parts.port is None or parts.port > 0
+        except ValueError:
+            raise Wrong("it is not a URL", "<hidden>") from None
+        if "@" in parts.netloc:
+            raise Wrong("it contains credentials (user:password@); remove them", "<hidden>")
+        if not url.isprintable() or " " in url or parts.fragment or not valid:
+            raise Wrong
+        if parts.scheme == "file":
+            if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.query:
+                raise Wrong("a file needs an absolute path: file:///directory/token")
+            return f"file://{parts.path}"
+        if parts.scheme not in ("https", "http") or not parts.hostname:
+            raise Wrong
+        return url
+
+    return Kind("None, or a URL https://..., http://... or file:///...", parse, "str | None")
+
+
+def extensions() -> Kind:
+    """Return the kind of the SASL extensions of OAUTHBEARER (KIP-342): pairs, sorted by name."""
+
+    def parse(value: Any, dotted: bool) -> tuple[tuple[str, str], ...]:
+        if isinstance(value, str):
+            value = [each.strip().partition("=")[::2] for each in value.split(",") if each.strip()]
+        pairs = list(value.items()) if isinstance(value, Mapping) else value
+        if not isinstance(pairs, list | tuple):
+            raise Wrong
+        for pair in pairs:
+            if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+                raise Wrong
+            if not _EXTENSION_NAME.fullmatch(pair[0]) or pair[0] == "auth":
+                raise Wrong("a name has other characters than letters, or is auth")
+            if not _EXTENSION_VALUE.fullmatch(pair[1]):
+                raise Wrong("a value is empty or has a character that is not in ASCII")
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise Wrong("a name is given twice")
+        return tuple(sorted((str(name), str(content)) for name, content in pairs))
+
+    allowed = "a dict of str to str, or a str name=value,name=value"
+    return Kind(allowed, parse, "str | Mapping[str, str]", "tuple[tuple[str, str], ...]")
+
+
+def fraction(low: float, high: float) -> Kind:
+    every = number(0, 1, fractions=True)
+
+    def parse(value: Any, dotted: bool) -> float:
+        found = float(every.parse(value, dotted))
+        if not low <= found <= high:
+            raise Wrong
+        return found
+
+    return Kind(f"a number from {low} to {high}", parse, "float")
+
+
+def provider() -> Kind:
+    def parse(value: Any, dotted: bool) -> Any:
+        if value is None:
+            return None
+        try:
+            return token_provider(value)
+        except TypeError as error:
+            raise Wrong(str(error)) from None
+
+    return Kind("None, an object with token(), or a function that returns a token", parse, "object | None", "Any")
+
+
+# ---------------------------------------------------------------- sources of OAuth tokens
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CalledTokenProvider:
+    """A provider whose token() calls a function.
+
+    takes_configuration   the function has an argument, as confluent-kafka's `oauth_cb`: the text of
+                          `sasl.oauthbearer.config`, which is empty here
+    """
+
+    function: Callable[..., Any]
+    takes_configuration: bool
+
+    def token(self) -> Any:
+        """Return what the function returns: a token, or a tuple that begins with the token and its expiry."""
+        return self.function("") if self.takes_configuration else self.function()
+
+
+def token_provider(value: Any) -> Any:
+    """Return an object with token() for such an object or for a function. Raise TypeError for anything else."""
+    if isinstance(value, type):
+        raise TypeError("this is a provider's class, not an instance")
+    if callable(getattr(value, "token", None)):
+        return value
+    if not callable(value):
+        raise TypeError("it has no method token() and cannot be called")
+    return CalledTokenProvider(value, _needs_argument(value))
+
+
+def _needs_argument(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions of C have no signature
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(each.kind in positional and each.default is each.empty for each in parameters)

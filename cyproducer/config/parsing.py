@@ -5,22 +5,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cyproducer.config.concealed import ConcealedText, secret_texts
-from cyproducer.config.kafka_settings import asks_for_nothing, other_clients_setting, refused_setting
+from cyproducer.config.hints import KAFKA, asks_for_nothing, hint_for, nearest
 from cyproducer.config.kinds import Wrong
-from cyproducer.config.other_names import advice, nearest
-from cyproducer.config.secrets import mentions_secret
-from cyproducer.config.security_table import OTHER_SPELLINGS, SECURITY_BY_NAME
-from cyproducer.config.setting import Setting
-from cyproducer.config.table import SETTINGS
+from cyproducer.config.secrets import ConcealedText, mentions_secret, secret_texts
+from cyproducer.config.table import BY_KAFKA_NAME, BY_NAME, OTHER_SPELLINGS, SECURITY_BY_NAME, Setting
 from cyproducer.errors import KafkaConfigurationError
 
-__all__ = ["BY_NAME", "parse_each"]
+__all__ = ["parse_each"]
 
 _log = logging.getLogger("cyproducer")
-
-BY_NAME = {setting.name: setting for setting in SETTINGS}
-_BY_KAFKA_NAME = {setting.kafka_name: setting for setting in SETTINGS}
 
 
 def parse_each(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -33,7 +26,7 @@ def parse_each(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]
     spelled: dict[str, str] = {}
     secrets = secret_texts(given)
     for spelling, value in given.items():
-        is_known = spelling in BY_NAME or spelling in _BY_KAFKA_NAME
+        is_known = spelling in BY_NAME or spelling in BY_KAFKA_NAME
         if not is_known and asks_for_nothing(spelling, str(value) if isinstance(value, str) else value):
             continue
         setting, dotted = _find(spelling)
@@ -80,7 +73,7 @@ def _concealed(setting: Setting, parsed: str, secrets: Iterable[str]) -> str:
 
 def _find(name: str) -> tuple[Setting, bool]:
     """Return the row of a name, and whether the name has Kafka's spelling, under which text is a number too."""
-    setting = _BY_KAFKA_NAME.get(name)
+    setting = BY_KAFKA_NAME.get(name)
     if setting is not None:
         return setting, True
     if name in BY_NAME:
@@ -92,17 +85,14 @@ def _find(name: str) -> tuple[Setting, bool]:
     # Cut the name after its valid characters: a value may follow after "=".
     stem = re.match(r"[A-Za-z0-9_.-]*", name)
     shown = stem[0][:80] if stem else ""
-    row = refused_setting(shown)
-    if row is not None:
-        raise KafkaConfigurationError(f"{shown!r} is not supported; leave it out: {row.note}")
-    other = other_clients_setting(shown)
-    told = advice(shown) if other is None else other.note
-    if told:
-        raise KafkaConfigurationError(f"{shown!r} is a setting of another Kafka client: {told}")
+    hint = hint_for(shown)
+    if hint is not None and hint.advice:
+        what = "not supported; leave it out" if hint.client == KAFKA else "a setting of another Kafka client"
+        raise KafkaConfigurationError(f"{shown!r} is {what}: {hint.advice}")
     others = [spelling.replace("_", ".") for spelling in OTHER_SPELLINGS]
-    near = nearest(shown, [*_BY_KAFKA_NAME, *others], [*BY_NAME, *OTHER_SPELLINGS])
-    hint = f"; did you mean {near!r}?" if near else "; the names are those of Kafka's producer settings"
-    raise KafkaConfigurationError(f"{shown!r} is not a known setting{hint}")
+    near = nearest(shown, [*BY_KAFKA_NAME, *others], [*BY_NAME, *OTHER_SPELLINGS])
+    advice = f"; did you mean {near!r}?" if near else "; the names are those of Kafka's producer settings"
+    raise KafkaConfigurationError(f"{shown!r} is not a known setting{advice}")
 
 
 def _show(setting: Setting, value: Any, secrets: Iterable[str]) -> str:

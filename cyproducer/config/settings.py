@@ -10,33 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cyproducer.config.concealed import conceal, revealed, shown
 from cyproducer.config.draft import Draft
-from cyproducer.config.exit_flush import default_exit_flush_timeout_ms
-from cyproducer.config.kinds import INT_MAX
-from cyproducer.config.parsing import BY_NAME, parse_each
-from cyproducer.config.rules import apply_rules
-from cyproducer.config.security import apply_security, resolve_defaults
-from cyproducer.config.setting import BOTH, FRONT_END, SENDER, Setting
-from cyproducer.config.table import BLOCK_BYTES, COMPRESSION_LEVELS, GIB, KIB, MIB, SETTINGS
+from cyproducer.config.parsing import parse_each
+from cyproducer.config.rules import apply_rules, apply_security, default_exit_flush_timeout_ms, resolve_defaults
+from cyproducer.config.secrets import conceal, revealed, shown
+from cyproducer.config.table import BY_NAME, FRONT_END, SENDER, SENT, SETTINGS
 from cyproducer.errors import KafkaConfigurationError
 
-__all__ = [
-    "BLOCK_BYTES",
-    "BOTH",
-    "COMPRESSION_LEVELS",
-    "FRONT_END",
-    "GIB",
-    "INT_MAX",
-    "KIB",
-    "MIB",
-    "SENDER",
-    "SETTINGS",
-    "Setting",
-    "Settings",
-]
+__all__ = ["Settings"]
 
 _log = logging.getLogger("cyproducer")
+
+#: No sender reads these settings in the attach message.
+_SENT_UNREAD = ("buffer_memory", "max_block_ms")
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -47,6 +33,7 @@ class Settings:
     the order given. A pickle or copy contains only the given settings, serializers included.
     """
 
+    # tools/generate.py writes the attributes up to `explicit` from table.py.
     bootstrap_servers: tuple[str, ...]
     client_id: str
     key_serializer: Any
@@ -55,19 +42,22 @@ class Settings:
     interceptors: tuple[Any, ...] | None
     acks: int
     enable_idempotence: bool
+    linger_ms: float
+    delivery_timeout_ms: int
+    retries: int
+    batch_size: int
+    buffer_memory: int
+    max_block_ms: int
+    sender_idle_timeout_ms: int
+    metrics_num_samples: int
+    metrics_sample_window_ms: int
     compression_type: str | None
     compression_level: int | None
     compression_gzip_level: int
     compression_lz4_level: int
     compression_zstd_level: int
-    batch_size: int
-    linger_ms: float
-    buffer_memory: int
-    max_block_ms: int
     max_request_size: int
-    delivery_timeout_ms: int
     request_timeout_ms: int
-    retries: int
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     max_in_flight_requests_per_connection: int
@@ -84,8 +74,6 @@ class Settings:
     client_dns_lookup: str
     send_buffer_bytes: int
     receive_buffer_bytes: int
-    metrics_num_samples: int
-    metrics_sample_window_ms: int
     enable_metrics_push: bool
     reconnect_backoff_ms: int
     reconnect_backoff_max_ms: int
@@ -138,7 +126,6 @@ class Settings:
     sasl_login_connect_timeout_ms: int | None
     sasl_login_read_timeout_ms: int | None
     sender: str | None
-    sender_idle_timeout_ms: int
     exit_flush_timeout_ms: int
     explicit: frozenset[str]
     #: (producer id, epoch, whether the broker has KIP-890): takes part in a transaction that another process ends.
@@ -236,23 +223,8 @@ class Settings:
 
     def front_end_settings(self) -> dict[str, Any]:
         """Return the settings that a front-end sends to its sender when it attaches, for JSON."""
-        names = [
-            "acks",
-            "batch_size",
-            "buffer_memory",
-            "compression_level",
-            "compression_type",
-            "delivery_timeout_ms",
-            "enable_idempotence",
-            "linger_ms",
-            "max_block_ms",
-            "metrics_num_samples",
-            "metrics_sample_window_ms",
-            "retries",
-            "sender_idle_timeout_ms",
-        ]
-        if self.transactional_id is not None:
-            names += ["transaction_timeout_ms", "transactional_id"]
+        names = [s.name for s in SENT if self.transactional_id is not None or not s.name.startswith("transaction")]
+        names = sorted([*names, *_SENT_UNREAD])
         if self.joined_transaction is not None:
             names.append("joined_transaction")
         return {name: getattr(self, name) for name in names}

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from cyproducer.config.concealed import ConcealedBytes
+from cyproducer.config.secrets import ConcealedBytes
 from cyproducer.host.interrupts import pass_on
 from cyproducer.shm.native import Descriptors
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from cyproducer.config.concealed import ConcealedBytes, ConcealedText
+from cyproducer.config.secrets import ConcealedBytes, ConcealedText
 from cyproducer.host.credentials import is_proof, proof
 from cyproducer.host.interrupts import pass_on
 

@@ -19,7 +19,7 @@ from _operator import _compare_digest as compare_digest  # hmac, which has it to
 from collections.abc import Mapping
 from typing import Any
 
-from cyproducer.config.concealed import ConcealedBytes
+from cyproducer.config.secrets import ConcealedBytes
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.rendezvous import RendezvousError, blake2b
 

@@ -59,8 +59,7 @@ import stat
 from typing import Any, NamedTuple
 
 from cyproducer.config.kinds import is_topic_name
-from cyproducer.config.settings import COMPRESSION_LEVELS
-from cyproducer.record.compression import CODES
+from cyproducer.config.table import COMPRESSION_LEVELS, SENT
 
 __all__ = [
     "ARENA",
@@ -99,20 +98,6 @@ class InvalidMessageError(Exception):
 ATTACH_DESCRIPTORS = 3
 SLOTS_MAX = (4 << 30) // 4096
 APP_CHARACTERS_MAX = 100
-TRANSACTIONAL_ID_BYTES_MAX = 255
-TRANSACTION_TIMEOUT_MS = 60_000  # if the front-end does not say it
-#: (name, types, minimum, maximum)
-_SETTINGS: tuple[tuple[str, tuple[type, ...], int, int], ...] = (
-    ("acks", (int,), -1, 1),
-    ("enable_idempotence", (bool,), 0, 1),
-    ("linger_ms", (int, float), 0, INT32_MAX),
-    ("delivery_timeout_ms", (int,), 0, INT32_MAX),
-    ("retries", (int,), 0, INT32_MAX),
-    ("batch_size", (int,), 0, INT32_MAX),
-    ("sender_idle_timeout_ms", (int,), 0, INT32_MAX),
-    ("metrics_num_samples", (int,), 1, 10),
-    ("metrics_sample_window_ms", (int,), 1, INT32_MAX),
-)
 
 
 class AttachRequest(NamedTuple):
@@ -154,38 +139,29 @@ def _attach_integer(message: dict[str, Any], name: str) -> int:
 
 
 def _front_end_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that the sender uses. Raise InvalidMessageError for what Settings refuses."""
-    for name, kinds, minimum, maximum in _SETTINGS:
-        value: Any = settings.get(name)
-        if type(value) not in kinds or not minimum <= value <= maximum:
-            raise InvalidMessageError(f"{name} has an invalid value: {str(value)[:40]!r}")
-    codec, level = settings.get("compression_type"), settings.get("compression_level")
-    if codec is not None and (not isinstance(codec, str) or codec not in CODES):
-        raise InvalidMessageError(f"compression_type has an invalid value: {str(codec)[:40]!r}")
-    minimum, maximum = COMPRESSION_LEVELS.get(codec or "", (0, -1))
-    if level is not None and (type(level) is not int or (codec is not None and not minimum <= level <= maximum)):
-        raise InvalidMessageError(f"compression_level has an invalid value: {str(level)[:40]!r}")
-    return {
-        **{name: settings[name] for name, *_ in _SETTINGS},
-        "compression_type": codec,
-        "compression_level": level if codec else None,
-        **_transactional_settings(settings),
-    }
+    """Return the settings that the sender uses. Raise InvalidMessageError for what Settings refuses.
 
-
-def _transactional_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a transactional producer. An older front-end has none of them."""
-    name, timeout_ms = settings.get("transactional_id"), settings.get("transaction_timeout_ms", TRANSACTION_TIMEOUT_MS)
-    if name is not None and not _is_transactional_id(name):
-        raise InvalidMessageError(f"transactional_id has an invalid value: {ascii(name)[:40]}")
-    if not _is_in(timeout_ms, 1, INT32_MAX):
-        raise InvalidMessageError(f"transaction_timeout_ms has an invalid value: {str(timeout_ms)[:40]!r}")
-    if name is not None and (settings["acks"] != -1 or not settings["enable_idempotence"]):
+    A setting that an older front-end does not know has its default.
+    """
+    found: dict[str, Any] = {row.name: settings.get(row.name, row.default) for row in SENT}
+    for row in SENT:
+        if not row.kind.has(found[row.name]):
+            raise _invalid(row.name, found[row.name])
+    codec, level = found["compression_type"], found["compression_level"]
+    if codec is None:
+        found["compression_level"] = None
+    elif level is not None and not _is_in(level, *COMPRESSION_LEVELS.get(codec, (0, -1))):
+        raise _invalid("compression_level", level)
+    name, joined = found["transactional_id"], settings.get("joined_transaction")
+    if name is not None and (found["acks"] != -1 or not found["enable_idempotence"]):
         raise InvalidMessageError("acks or enable_idempotence has a value that transactional_id does not allow")
-    joined: Any = settings.get("joined_transaction")
     if joined is not None and (name is None or not _is_transaction(joined)):
-        raise InvalidMessageError(f"joined_transaction has an invalid value: {str(joined)[:40]!r}")
-    return {"transactional_id": name, "transaction_timeout_ms": timeout_ms, "joined_transaction": joined}
+        raise _invalid("joined_transaction", joined)
+    return {**found, "joined_transaction": joined}
+
+
+def _invalid(name: str, value: Any) -> InvalidMessageError:
+    return InvalidMessageError(f"{name} has an invalid value: {str(value)[:40]!r}")
 
 
 def _is_transaction(value: Any) -> bool:
@@ -193,10 +169,6 @@ def _is_transaction(value: Any) -> bool:
     if not isinstance(value, list) or [type(each) for each in value] != [int, int, bool]:
         return False
     return _is_in(value[0], 0, INT64_MAX) and _is_in(value[1], 0, INT16_MAX)
-
-
-def _is_transactional_id(value: Any) -> bool:
-    return _is_text(value, TRANSACTIONAL_ID_BYTES_MAX) and value != ""
 
 
 # ---------------------------------------------------------------------- other messages of a front-end

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cyproducer.config.concealed import conceal
+from cyproducer.config.secrets import conceal
 from cyproducer.config.settings import Settings
 from cyproducer.errors import InvalidTxnStateError, KafkaConfigurationError, KafkaError
 from cyproducer.spark.atomic import UnknownCommitError, Written, refuse_speculation, repeat, write_once

@@ -11,7 +11,7 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
-from cyproducer.config.concealed import conceal
+from cyproducer.config.secrets import conceal
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.observe.transactions import CommittedOffset

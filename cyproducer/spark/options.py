@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 
-from cyproducer.config.concealed import conceal
 from cyproducer.config.kinds import is_topic_name
-from cyproducer.config.security_table import OTHER_SPELLINGS
-from cyproducer.config.settings import SETTINGS, Settings
+from cyproducer.config.secrets import conceal
+from cyproducer.config.settings import Settings
+from cyproducer.config.table import OTHER_SPELLINGS, SETTINGS
 from cyproducer.errors import KafkaConfigurationError
 
 PREFIX = "kafka."
@@ -150,7 +150,7 @@ def _check(settings: dict[str, str]) -> None:
 
 def _unknown(name: str) -> KafkaConfigurationError:
     known = {option.lower(): option for option in OWN}
-    settings = [PREFIX + row.kafka_name for row in SETTINGS if not row.name.endswith("*")]
+    settings = [PREFIX + row.kafka_name for row in SETTINGS]
     known |= dict(zip(settings, settings, strict=True))
     dotted = PREFIX + name.replace("_", ".")
     nearest = [dotted] if dotted in known else difflib.get_close_matches(name, known, n=1)

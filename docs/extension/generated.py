@@ -12,6 +12,11 @@ PLACE = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 TEXTS: dict[str, Callable[[], str]] = {
     "settings": tables.settings,
     "kafka-settings": tables.kafka_settings,
+    "setting-spellings": tables.spellings,
+    "librdkafka-settings": tables.librdkafka_settings,
+    "confluent-methods": tables.confluent_methods,
+    "kafka-python-settings": tables.kafka_python_settings,
+    "kafka-python-methods": tables.kafka_python_methods,
     "client-errors": tables.client_errors,
     "broker-errors": lambda: tables.broker_errors("producer"),
     "transaction-errors": lambda: tables.broker_errors("transactions"),

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from cyproducer import errors, metric_table
 from cyproducer.cli import main
-from cyproducer.config.kafka_settings import KAFKA_SETTINGS
+from cyproducer.config import hints
 from cyproducer.config.kinds import INT_MAX
-from cyproducer.config.settings import BOTH, FRONT_END, SENDER, SETTINGS, Setting
+from cyproducer.config.table import BOTH, FRONT_END, OTHER_SPELLINGS, SENDER, SETTINGS, Setting
 from cyproducer.error_table import ERRORS
 
 SCOPES = {FRONT_END: "producer", SENDER: "sender", BOTH: "producer and sender"}
@@ -29,45 +29,46 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def settings() -> str:
-    """Return every setting that can be used, and then every setting that is known and refused, if there is one."""
+    """Return every setting."""
     head = ["Setting", "Default", "Allowed values", "Scope", "Meaning"]
     rows = [
         [f"[`{s.name}`]{{#{anchor(s)}}}", _default(s), _code_free(s.kind.allowed), SCOPES[s.side], _sentence(s.meaning)]
         for s in SETTINGS
-        if s.supported
     ]
-    refused = [
-        [f"[`{s.name}`]{{#{anchor(s)}}}", _default(s), _sentence(s.meaning)] for s in SETTINGS if not s.supported
-    ]
-    if not refused:
-        return table(head, rows)
-    return "\n\n".join(
-        [
-            table(head, rows),
-            "## Settings that are refused",
-            "cyproducer knows these settings of Kafka's producer and does not support them yet. A value other than the "
-            "default raises `KafkaConfigurationError`. No setting is ignored silently.",
-            table(["Setting", "Default", "Meaning"], refused),
-        ]
-    )
+    return table(head, rows)
 
 
 def kafka_settings() -> str:
     """Return every setting of Kafka's producer, and what this producer does with it."""
-    own = {s.kafka_name: s for s in SETTINGS if s.supported}
     rows = []
-    for row in KAFKA_SETTINGS:
-        note = _sentence(row.note).replace("..", ".") if row.note else ""
-        if row.accepted:
-            note += " Accepted without effect: " + ", ".join(f"`{value!r}`" for value in row.accepted) + "."
-        name = f"[`{own[row.name].name}`](#{anchor(own[row.name])})" if row.name in own else ""
-        rows.append([f"`{row.name}`", row.status, name, _code_free(note)])
+    for setting in SETTINGS:
+        if not setting.own:
+            status = "supported, with a difference" if setting.note else "supported"
+            name = f"[`{setting.name}`](#{anchor(setting)})"
+            rows.append([f"`{setting.kafka_name}`", status, name, _code_free(setting.note)])
+    for hint in hints.SETTINGS:
+        if hint.client == hints.KAFKA:
+            note = _sentence(hint.advice)
+            if hint.accepted:
+                note += " Accepted without effect: " + ", ".join(f"`{value!r}`" for value in hint.accepted) + "."
+            rows.append([f"`{hint.name}`", "refused", "", _code_free(note)])
     return table(["Kafka", "Here", "Setting", "Difference or reason"], rows)
+
+
+def spellings() -> str:
+    """Return the other names of settings that are accepted besides Kafka's dotted form of their names."""
+    rows = []
+    for setting in SETTINGS:
+        others = [name for name, meant in OTHER_SPELLINGS.items() if meant == setting.name]
+        if others:
+            dotted = [name if name.endswith("_cb") else name.replace("_", ".") for name in others]
+            rows.append([f"`{setting.name}`", ", ".join(f"`{name}`" for name in dotted)])
+    return table(["Setting", "Also written as"], rows)
 
 
 def anchor(setting: Setting) -> str:
     """Return the name of the setting as the target of a link."""
-    return "setting-" + setting.name.replace("_*", "").replace("_", "-")
+    return "setting-" + setting.name.replace("_", "-")
 
 
 def _default(setting: Setting) -> str:
@@ -93,6 +94,47 @@ def _sentence(text: str) -> str:
 def _code_free(text: str) -> str:
     """Return the text for a Markdown cell. Escape what Markdown would read as markup."""
     return text.replace("*", "\\*").replace("<", "\\<")
+
+
+# ---------------------------------------------------------------- other clients
+
+
+def librdkafka_settings() -> str:
+    """Return the settings of librdkafka and confluent-kafka that do not exist here."""
+    return _setting_hints("librdkafka", hints.LIBRDKAFKA, hints.CONFLUENT)
+
+
+def kafka_python_settings() -> str:
+    """Return the settings of kafka-python that do not exist here."""
+    return _setting_hints("kafka-python", hints.KAFKA_PYTHON)
+
+
+def _setting_hints(head: str, *clients: str) -> str:
+    found = [hint for hint in hints.SETTINGS if hint.client in clients]
+    return _by_advice(head, [(h.name, f"`{h.meant}`" if h.meant else _sentence(h.advice)) for h in found])
+
+
+def confluent_methods() -> str:
+    """Return the methods of confluent-kafka's producer that do not exist here."""
+    return _method_hints("confluent-kafka", hints.CONFLUENT)
+
+
+def kafka_python_methods() -> str:
+    """Return the methods of kafka-python's and aiokafka's producers that do not exist here."""
+    return _method_hints("kafka-python, aiokafka", hints.KAFKA_PYTHON, hints.AIOKAFKA)
+
+
+def _method_hints(head: str, *clients: str) -> str:
+    found = [hint for hint in hints.METHODS if hint.client in clients]
+    return _by_advice(head, [(hint.name, _sentence(hint.advice)) for hint in found])
+
+
+def _by_advice(head: str, hints_of_names: Iterable[tuple[str, str]]) -> str:
+    """Return a table with a row for each text, which is about one or more names."""
+    names: dict[str, list[str]] = {}
+    for name, text in hints_of_names:
+        names.setdefault(text, []).append(f"`{name}`")
+    return table([head, "cyproducer"], [[", ".join(same), _code_free(text)] for text, same in names.items()])
 
 
 # ---------------------------------------------------------------- errors

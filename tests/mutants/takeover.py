@@ -25,7 +25,7 @@ TAKEOVER = (
     Mutant(
         "retries-after-takeover",
         "a successor sends a batch without idempotence again although it may have no retries",
-        "            wire.wire.retries = min(wire.wire.retries, front_end.retries)\n",
+        "            wire.wire.retries = min(wire.wire.retries, front_end.settings.retries)\n",
         "",
         "P2",
         ("integration/engine/test_takeover.py::test_without_retries_an_unsure_batch_is_unknown",),

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from cyproducer.config.security_table import OTHER_SPELLINGS
-from cyproducer.config.settings import SETTINGS, Settings
+from cyproducer.config.settings import Settings
+from cyproducer.config.table import OTHER_SPELLINGS, SETTINGS
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.spark.options import REFUSED, SOURCE, parse_options, source_options
 from cyproducer.spark.writer import Plan

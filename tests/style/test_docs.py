@@ -16,7 +16,7 @@ from test_tidy import PATHS, ROOT, everything
 
 import cyproducer
 from cyproducer import errors
-from cyproducer.config.settings import SETTINGS
+from cyproducer.config.table import SETTINGS
 from cyproducer.observe import status
 
 DOCS = ROOT / "docs"
@@ -105,10 +105,6 @@ def test_the_check_of_examples_finds_errors():
     with pytest.raises(AttributeError):
         imported(ast.parse("from cyproducer import Producer"))
     assert not missing_names(ast.parse("from cyproducer import errors\nerrors.KafkaError\nproducer.send(1)"))
-
-
-def test_every_setting_is_in_the_table_once():
-    assert sorted(ROW.findall(tables.settings())) == sorted(setting.name for setting in SETTINGS)
 
 
 def test_every_error_class_is_in_a_table():

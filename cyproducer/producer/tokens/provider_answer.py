@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from cyproducer.config.concealed import ConcealedText
+from cyproducer.config.secrets import ConcealedText
 from cyproducer.security.token_principal import jwt_principal
 from cyproducer.security.token_source import Token, TokenError, jwt_times
 from cyproducer.shm import system_clock

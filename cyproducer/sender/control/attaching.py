@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from cyproducer.config.concealed import shown
+from cyproducer.config.secrets import shown
 from cyproducer.host import limits
 from cyproducer.host.credential_files import CredentialFileError, credential_files, unproven_file
 from cyproducer.host.credentials import attaching, is_proof

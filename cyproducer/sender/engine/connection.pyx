@@ -45,7 +45,7 @@ cdef inline uint64_t window_room(const Core *core, const Node *node) noexcept no
     """Return how many bytes the next request may have; 0 if it must wait for an answer."""
     cdef uint64_t window
     if node.drain.users < 2:
-        return core.max_request_size
+        return core.settings.max_request_size
     if node.connection.in_flight_bytes and core.loop.now - node.connection.window.idle_time_at_ns > IDLE_TIME_VALID_NS:
         return 0
     window = max(
@@ -54,7 +54,7 @@ cdef inline uint64_t window_room(const Core *core, const Node *node) noexcept no
     )
     if node.connection.in_flight_bytes and node.connection.in_flight_bytes + ROOM_MIN_BYTES > window:
         return 0
-    return min(window // 2, <uint64_t>core.max_request_size)
+    return min(window // 2, <uint64_t>core.settings.max_request_size)
 
 
 cdef inline void window_enter(Node *node, const Request *request, uint64_t now) noexcept nogil:
@@ -607,4 +607,4 @@ cdef uint64_t _answer_deadline(const Core *core, const Node *node) noexcept nogi
     if node.connection.state == CONNECTION_CLOSED or request == NULL:
         return UINT64_MAX
     # a broker that throttles does not read what was sent meanwhile
-    return max(request.connection.sent_ns, node.connection.muted_until_ns) + core.request_timeout_ns
+    return max(request.connection.sent_ns, node.connection.muted_until_ns) + core.settings.request_timeout_ns

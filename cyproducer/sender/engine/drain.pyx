@@ -553,16 +553,16 @@ cdef uint32_t merge_room(const Core *core, const Flow *flow) noexcept nogil:
 
 cdef inline uint64_t backoff_ns(Core *core, uint32_t attempts) noexcept nogil:
     """Return the pause in ns after `attempts` failed attempts (0 counts as 1), by the rule of cluster/backoff.py."""
-    cdef uint64_t wait = core.retry_backoff_ns
+    cdef uint64_t wait = core.settings.retry_backoff_ns
     cdef uint64_t spread
-    if wait >= core.retry_backoff_max_ns:
-        return core.retry_backoff_max_ns
-    while attempts > 1 and wait < core.retry_backoff_max_ns:
+    if wait >= core.settings.retry_backoff_max_ns:
+        return core.settings.retry_backoff_max_ns
+    while attempts > 1 and wait < core.settings.retry_backoff_max_ns:
         wait *= 2
         attempts -= 1
-    wait = min(wait, core.retry_backoff_max_ns)
+    wait = min(wait, core.settings.retry_backoff_max_ns)
     spread = wait // 5
-    return min(wait - spread + draw_random(core) % (2 * spread + 1), core.retry_backoff_max_ns)
+    return min(wait - spread + draw_random(core) % (2 * spread + 1), core.settings.retry_backoff_max_ns)
 
 
 cdef inline void postpone_lane(Core *core, Lane *lane, uint32_t attempts) noexcept nogil:
@@ -684,7 +684,7 @@ cdef bint saturated(Core *core) noexcept nogil:
 
 cdef inline bint _is_full(const Core *core, const Node *node) noexcept nogil:
     """Return whether the broker takes no request before it has read or answered another one."""
-    cdef uint32_t most = core.max_in_flight if node.broker == NULL else 1
+    cdef uint32_t most = core.settings.max_in_flight if node.broker == NULL else 1
     return node.connection.out_head != NULL or node.connection.in_flight >= most or window_room(core, node) == 0
 
 
@@ -702,7 +702,7 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
     draft.most = WIRES_PER_REQUEST_MAX
     if doubt == DOUBT_ALONE and node.produce.next_correlation_id % TRIAL_EVERY == 0:
         draft.most = 1
-    draft.room = min(window_room(core, node), <uint64_t>core.max_request_size)
+    draft.room = min(window_room(core, node), <uint64_t>core.settings.max_request_size)
     if node.refusal.limit:
         draft.room = min(draft.room, request_limit(core, node))
     _collect_ready(core, node, &draft)
@@ -843,7 +843,7 @@ cdef WireBatch *_ready_to_send(Core *core, WireBatch *wire) noexcept nogil:
     while True:
         code = encode_part(core, wire) if wire.partial and wire.wire.copy == NULL else PART_DONE
         if code == PART_NO_ROOM:
-            schedule_timer(core, core.loop.now + core.retry_backoff_ns)
+            schedule_timer(core, core.loop.now + core.settings.retry_backoff_ns)
             return NULL
         if code == PART_MALFORMED or not stamp(core, wire):
             reject_changed(core, wire, NULL)
@@ -1008,11 +1008,11 @@ cdef Queue *_next_queue(Core *core, Lane *lane, int16_t acks, bint *postponed) n
     cdef bint some_ready = False
     if queue == NULL:
         return NULL
-    for _round in range(1 + core.max_request_size // QUANTUM_BYTES):
+    for _round in range(1 + core.settings.max_request_size // QUANTUM_BYTES):
         left = lane.intake.queues.length
         while left:
             left -= 1
-            if queue.front_end.acks == acks and (lane.isolation or not queue.refusal.isolated) \
+            if queue.front_end.settings.acks == acks and (lane.isolation or not queue.refusal.isolated) \
                     and may_begin(core, flow_of(queue.front_end, lane.drain.leader)):
                 if queue.intake.head.intake.state == BATCH_LINGERING:
                     # without time to compress the batch, its front-end may go on filling it
@@ -1026,7 +1026,7 @@ cdef Queue *_next_queue(Core *core, Lane *lane, int16_t acks, bint *postponed) n
                 else:
                     some_ready = True
                     queue.drain.deficit = min(
-                        queue.drain.deficit + QUANTUM_BYTES, <int64_t>core.max_request_size + QUANTUM_BYTES
+                        queue.drain.deficit + QUANTUM_BYTES, <int64_t>core.settings.max_request_size + QUANTUM_BYTES
                     )
                     if lane.intake.queues.length == 1:
                         queue.drain.deficit = <int64_t>queue.intake.head.intake.bytes  # a single queue gets no debt
@@ -1057,8 +1057,9 @@ cdef void _add_small_heads(
     while left and count[0] < most and queue != NULL:
         left -= 1
         following = <Queue *>queue.link.next
-        if queue.front_end != first and queue.front_end.acks == first.acks \
-                and queue.front_end.idempotent == first.idempotent and queue.front_end.retries == first.retries \
+        if queue.front_end != first and queue.front_end.settings.acks == first.settings.acks \
+                and queue.front_end.idempotent == first.idempotent \
+                and queue.front_end.settings.retries == first.settings.retries \
                 and queue.front_end.codec == first.codec and queue.front_end.level == first.level \
                 and not queue.intake.head.refusal.unmergeable and not queue.refusal.isolated \
                 and not (queue.intake.head.intake.state == BATCH_LINGERING and _front_end_finishes(queue.intake.head)) \

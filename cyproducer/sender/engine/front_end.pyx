@@ -74,9 +74,9 @@ cdef uint64_t _deadline(FrontEnd *front_end) noexcept nogil:
     """Return the earlier of the front-end's next linger deadline and delivery timeout; UINT64_MAX if it has neither."""
     cdef uint64_t at = UINT64_MAX
     if front_end.intake.linger_head != NULL:
-        at = front_end.intake.linger_head.intake.created_ns + front_end.linger_ns
+        at = front_end.intake.linger_head.intake.created_ns + front_end.settings.linger_ns
     if front_end.outcome.age_head != NULL:
-        at = min(at, front_end.outcome.age_head.intake.born_ns + <uint64_t>front_end.delivery_timeout_ns)
+        at = min(at, front_end.outcome.age_head.intake.born_ns + <uint64_t>front_end.settings.delivery_timeout_ns)
     return at
 
 
@@ -262,7 +262,7 @@ cdef object check_arena(int fd, uint32_t slot_count):
 
 
 cdef FrontEnd *new_front_end(uint32_t slot_count, dict settings) except NULL:
-    """Allocate the private tables of a front-end. Raise MemoryError, or KeyError or TypeError for invalid settings."""
+    """Allocate the private tables of a front-end. Raise MemoryError, or TypeError for invalid settings."""
     cdef FrontEnd *front_end = <FrontEnd *>calloc(1, sizeof(FrontEnd))
     if front_end == NULL:
         raise MemoryError
@@ -329,8 +329,8 @@ cdef void lay_out(
     front_end.sent = <uint32_t *>(outcomes + geometry.sent_offset)
     front_end.extents = <cyp_extent *>(outcomes + geometry.extents_offset)
     front_end.share_metrics = <cyp_share_metrics *>(outcomes + geometry.metrics_offset)
-    front_end.share_metrics.windows.window_ns = front_end.window_ns
-    front_end.share_metrics.windows.samples = front_end.samples
+    front_end.share_metrics.windows.window_ns = front_end.settings.window_ns
+    front_end.share_metrics.windows.samples = front_end.settings.samples
 
 
 cdef void describe_outcomes(FrontEnd *front_end, FrontEndGeometry *geometry) noexcept nogil:
@@ -349,21 +349,14 @@ cdef void describe_outcomes(FrontEnd *front_end, FrontEndGeometry *geometry) noe
 
 
 cdef object _configure(FrontEnd *front_end, dict settings):
-    front_end.acks = settings["acks"]
+    read_front_end_settings(&front_end.settings, settings)
     # idempotence needs acks=all: otherwise the broker's sequences cannot be relied on
-    front_end.idempotent = settings["enable_idempotence"] and front_end.acks == -1
+    front_end.idempotent = front_end.settings.enable_idempotence and front_end.settings.acks == -1
     codec, level = settings.get("compression_type"), settings.get("compression_level")
     front_end.codec = 0 if codec is None else CODES[codec]
     front_end.level = INT32_MIN if level is None else level
-    front_end.linger_ns = <int64_t>(settings["linger_ms"] * 1_000_000)
-    front_end.delivery_timeout_ns = <int64_t>(settings["delivery_timeout_ms"] * 1_000_000)
-    # A batch_size of 0 means one record per batch: each batch then changes the sticky partition.
-    front_end.sticky_bytes = max(settings["batch_size"], 1)
-    front_end.retries = settings["retries"]
     front_end.is_stranger = settings.get("other_user", False)
-    front_end.window_ns = int(settings.get("metrics_sample_window_ms", 30_000)) * 1_000_000
-    front_end.samples = settings.get("metrics_num_samples", 2)
-    front_end.idle_after_ns = max(2 * <uint64_t>front_end.linger_ns, <uint64_t>IDLE_AFTER_NS)
+    front_end.idle_after_ns = max(2 * <uint64_t>front_end.settings.linger_ns, <uint64_t>IDLE_AFTER_NS)
 
 
 cdef uint32_t reserve_front_end(Core *core) except? 0xffffffff:
@@ -385,7 +378,7 @@ cdef uint32_t reserve_front_end(Core *core) except? 0xffffffff:
 
 cdef void list_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
     """Add the front-end to the list of front-ends, and make it active."""
-    core.front_end.acks_seen |= <uint8_t>(1 << (front_end.acks + 1))
+    core.front_end.acks_seen |= <uint8_t>(1 << (front_end.settings.acks + 1))
     core.front_end.tagged[front_end.tag] = front_end
     activate(core, front_end)
     front_end.front_end.next = core.front_end.first

@@ -56,7 +56,7 @@ cdef class FrontEnds:
         self.core.epoll_fd = epoll_new()
         if self.core.epoll_fd < 0:
             raise OSError("epoll_create1 failed: check the limit of open files (ulimit -n)")
-        self.core.max_request_size = settings["max_request_size"]
+        read_sender_settings(&self.core.settings, settings)
         if predecessor_state is None:
             begin_state(&self.core, &geometry)
         else:
@@ -82,7 +82,7 @@ cdef class FrontEnds:
 
         Own `arena_fd` and `wake_fd` from here on, also after an error. The caller owns the two descriptors of the
         result. Raise ValueError for an arena that does not match the handshake, OSError without memory or descriptors,
-        OverflowError if a transactional producer gets no row, KeyError or TypeError for invalid settings.
+        OverflowError if a transactional producer gets no row, TypeError for invalid settings.
         """
         cdef FrontEndGeometry geometry
         cdef FrontEnd *front_end = NULL

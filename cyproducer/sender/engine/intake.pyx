@@ -456,7 +456,7 @@ cdef void _linger_append(Core *core, FrontEnd *front_end, ClientBatch *batch) no
         front_end.intake.linger_tail.intake.linger_next = batch
     else:
         front_end.intake.linger_head = batch
-        schedule_deadline(core, front_end, batch.intake.created_ns + front_end.linger_ns)
+        schedule_deadline(core, front_end, batch.intake.created_ns + front_end.settings.linger_ns)
     front_end.intake.linger_tail = batch
 
 
@@ -510,7 +510,8 @@ cdef bint seal(Core *core, ClientBatch *batch) noexcept nogil:
         chunks += 1
         size += word_bytes(word)
         count += word_count(word)
-        if word == 0 or chunks > front_end.slot_count or size > core.max_request_size + 65536 or count > INT32_MAX:
+        if word == 0 or chunks > front_end.slot_count or count > INT32_MAX \
+                or size > core.settings.max_request_size + 65536:
             return _malformed(core, batch)
         if not _chunk_max_timestamp(front_end, batch, slot, word, &max_timestamp):
             return _malformed(core, batch)
@@ -572,7 +573,7 @@ cdef bint _malformed(Core *core, ClientBatch *batch) noexcept nogil:
 cdef void linger(Core *core, FrontEnd *front_end) noexcept nogil:
     """Make the front-end's batches due whose linger time is over."""
     cdef ClientBatch *batch = front_end.intake.linger_head
-    while batch != NULL and batch.intake.created_ns + front_end.linger_ns <= core.loop.now:
+    while batch != NULL and batch.intake.created_ns + front_end.settings.linger_ns <= core.loop.now:
         _due(batch)
         batch = front_end.intake.linger_head
 

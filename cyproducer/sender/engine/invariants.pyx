@@ -159,7 +159,10 @@ cdef uint32_t _check_front_end(Core *core, FrontEnd *front_end) noexcept nogil:
     batch = front_end.outcome.age_head
     while batch != NULL:
         check(batch.intake.state != BATCH_NONE, b"a batch in the age list is not NONE")
-        check(not batch.outcome.reported or front_end.acks == 0, b"only acks=0 stays in the age list after its RESULT")
+        check(
+            not batch.outcome.reported or front_end.settings.acks == 0,
+            b"only acks=0 stays in the age list after its RESULT",
+        )
         unreported += 1
         batch = batch.outcome.age_next
     check(unreported <= front_end.intake.live, b"batches in the age list are live")

@@ -9,7 +9,6 @@ cdef enum:
     EVENTS_MAX = 256
     SATURATED_NS = 100000000    # when no broker takes more requests, the rings are looked at this often
     PENDING_TURN_NS = 1000000000  # longest sleep while there are batches
-    RETRY_MIN_NS = 10000000     # also with retry_backoff_ms=0: a broker that refuses at once would use a whole core
 
 
 cdef inline void update_clock(Core *core) noexcept nogil:
@@ -57,12 +56,6 @@ cdef class Loop:
         self.core = &front_ends.core
         self._watched = {}
         self._ready = []
-        self.core.max_in_flight = settings["max_in_flight_requests_per_connection"]
-        self.core.request_timeout_ns = int(settings["request_timeout_ms"]) * 1_000_000
-        self.core.retry_backoff_ns = max(int(settings["retry_backoff_ms"]) * 1_000_000, RETRY_MIN_NS)
-        self.core.retry_backoff_max_ns = max(int(settings["retry_backoff_max_ms"]) * 1_000_000, RETRY_MIN_NS)
-        self.core.rack_aware = bool(settings.get("partitioner_rack_aware", False))
-        self.core.unresponsive_ns = int(settings.get("partitioner_availability_timeout_ms", 0)) * 1_000_000
         self.core.loop.random = int.from_bytes(os.urandom(8), "little") | 1
         client_id = settings["client_id"].encode()[:255]
         memcpy(self.core.client_id, <const char *>client_id, len(client_id))
@@ -193,7 +186,7 @@ cdef class Loop:
         cdef Node *node = self.core.connection.nodes[index]
         return (
             node.connection.state == CONNECTION_READY and node.connection.muted_until_ns <= monotonic_ns()
-            and node.connection.out_head == NULL and node.connection.in_flight < self.core.max_in_flight
+            and node.connection.out_head == NULL and node.connection.in_flight < self.core.settings.max_in_flight
         )
 
     def throttle(self, uint32_t index, int32_t throttle_ms):

@@ -324,14 +324,10 @@ ctypedef struct FrontEnd:
     uint64_t idle_after_ns          # a duration: it becomes idle if its ring stays empty for longer
     uint32_t tag                    # its index in Core.front_end.tagged
     bint is_stranger                # of another user: whether its chunks have memory is checked before they are read
-    int16_t acks
+    FrontEndSettings settings
     bint idempotent
     int16_t codec                   # compression of its batches, as in the batch attributes; 0: none
     int32_t level                   # of the codec; INT32_MIN: the default level
-    int64_t linger_ns
-    int64_t delivery_timeout_ns
-    uint64_t sticky_bytes           # its batch_size: so much of it changes a sticky partition, see count_drained()
-    uint32_t retries
     ClientBatch *batches            # by first slot; start of the memory of all tables by slot
     uint32_t *chunk_next            # by slot; copied when a chain is sealed
     uint32_t *chunk_bytes
@@ -339,8 +335,6 @@ ctypedef struct FrontEnd:
     uint8_t *chunk_held             # 1: measured for a batch that is not released
     Transaction *transaction        # of a transactional producer; NULL: its batches are in no transaction
     cyp_share_metrics *share_metrics  # in its outcomes region
-    uint64_t window_ns              # metrics_sample_window_ms
-    uint32_t samples                # metrics_num_samples
     FrontEndFrontEnds front_ends
     FrontEndFrontEnd front_end
     FrontEndTopicNumbers topic_numbers
@@ -876,13 +870,7 @@ ctypedef struct CoreConnection:
 
 ctypedef struct Core:
     int epoll_fd
-    # settings
-    uint32_t max_request_size
-    uint32_t max_in_flight
-    uint64_t request_timeout_ns
-    uint64_t retry_backoff_ns, retry_backoff_max_ns
-    bint rack_aware                 # records without a key prefer leaders in client_rack (KIP-1123)
-    uint64_t unresponsive_ns        # without an answer for so long a broker is unresponsive; 0: by itself
+    SenderSettings settings
     char client_id[256]
     int16_t client_id_bytes
     Named *named                    # memory for those of a Verdict: NAMED_MAX

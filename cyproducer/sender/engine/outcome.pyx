@@ -74,7 +74,7 @@ cdef void age_append(Core *core, FrontEnd *front_end, ClientBatch *batch) noexce
         before.outcome.age_next = batch
     else:
         front_end.outcome.age_head = batch
-        schedule_deadline(core, front_end, batch.intake.born_ns + front_end.delivery_timeout_ns)
+        schedule_deadline(core, front_end, batch.intake.born_ns + front_end.settings.delivery_timeout_ns)
     if batch.outcome.age_next != NULL:
         batch.outcome.age_next.outcome.age_previous = batch
     else:
@@ -98,7 +98,7 @@ cdef void age_unlink(FrontEnd *front_end, ClientBatch *batch) noexcept nogil:
 cdef inline bint has_expired(const Core *core, const FrontEnd *front_end) noexcept nogil:
     """Return whether the delivery timeout of the front-end's oldest batch is over."""
     cdef const ClientBatch *oldest = front_end.outcome.age_head
-    return oldest != NULL and oldest.intake.born_ns + front_end.delivery_timeout_ns <= core.loop.now
+    return oldest != NULL and oldest.intake.born_ns + front_end.settings.delivery_timeout_ns <= core.loop.now
 
 
 cdef int _by_age(const void *a, const void *b) noexcept nogil:

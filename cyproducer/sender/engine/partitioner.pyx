@@ -80,7 +80,7 @@ cdef Draw _draw(Core *core, Topic *topic) noexcept nogil:
             continue
         draw.any_answers = True
         draw.longest = max(draw.longest, _load(lane))
-        draw.rack_only = draw.rack_only or core.rack_aware and first_connection(lane.drain.leader).loop.in_rack
+        draw.rack_only = draw.rack_only or core.settings.rack_aware and first_connection(lane.drain.leader).loop.in_rack
     return draw
 
 
@@ -112,8 +112,8 @@ cdef inline uint64_t _unresponsive_timeout(Core *core, const Node *node) noexcep
     A front-end can fill its memory with records for such a broker in less than a second, so ten times the usual
     response time is enough. A broker that is excluded by mistake is drawn again after its next answer.
     """
-    if core.unresponsive_ns:
-        return core.unresponsive_ns
+    if core.settings.unresponsive_ns:
+        return core.settings.unresponsive_ns
     if node.connection.window.idle_time_ns == 0:
         return STUCK_MAX_NS
     return min(max(10 * node.connection.window.idle_time_ns, <uint64_t>STUCK_MIN_NS), <uint64_t>STUCK_MAX_NS)
@@ -159,7 +159,7 @@ cdef void count_drained(Core *core, const WireBatch *wire) noexcept nogil:
     schedule_load(core, topic)
     if lane.number == topic.partitioner.sticky:
         if wire.drain.flow != NULL and wire.drain.flow.front_end != NULL:
-            quantum = wire.drain.flow.front_end.sticky_bytes
+            quantum = wire.drain.flow.front_end.settings.batch_bytes
         topic.partitioner.sticky_bytes += wire.entry.length
         if topic.partitioner.sticky_bytes >= quantum or core.loop.now - topic.partitioner.sticky_ns >= STICKY_NS:
             choose_sticky(core, topic)

@@ -390,7 +390,7 @@ cdef uint8_t *_put_produce_fields(
         memcpy(at, transaction.row.id, id_bytes)
         at += id_bytes
     at = put16(at, request.acks if request.acks else 1)  # never 0: the broker would close the connection on an error
-    return put32(at, <uint32_t>(core.request_timeout_ns // 1000000))
+    return put32(at, <uint32_t>(core.settings.request_timeout_ns // 1000000))
 
 
 cdef uint8_t *_put_topic(uint8_t *at, WireBatch *wire, uint32_t partitions, int16_t version) noexcept nogil:

@@ -462,7 +462,7 @@ cdef void _restore_contributors(Core *core, Owners *owners, WireBatch *wire) noe
         wire.wire.contributor_count += 1
         if batch != NULL:
             wire.refusal.unreported += not batch.outcome.reported and not (wire.partial and wire.refusal.unreported)
-            wire.wire.retries = min(wire.wire.retries, front_end.retries)
+            wire.wire.retries = min(wire.wire.retries, front_end.settings.retries)
             # the batch may only be small enough for the broker if it is compressed again
             wire.compression.codec = front_end.codec
             wire.level = front_end.level

@@ -589,7 +589,8 @@ cdef uint64_t request_limit(const Core *core, Node *node) noexcept nogil:
     """Return the limit in bytes for a request of several batches to this broker. Remove a limit that is too old."""
     if node.refusal.limit and core.loop.now - node.refusal.limited_ns > <uint64_t>NODE_LIMIT_SECONDS * 1000000000:
         node.refusal.limit = 0
-    return min(<uint64_t>core.max_request_size, node.refusal.limit) if node.refusal.limit else core.max_request_size
+    cdef uint64_t most = core.settings.max_request_size
+    return min(most, node.refusal.limit) if node.refusal.limit else most
 
 
 cdef void on_break(Core *core, Node *node, Request *request, int32_t reason) noexcept nogil:

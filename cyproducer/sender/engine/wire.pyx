@@ -95,7 +95,7 @@ cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t
     entry.partition = lane.index
     entry.attempts = 0
     entry.cause = 0
-    entry.acks = batches[0].front_end.acks
+    entry.acks = batches[0].front_end.settings.acks
     entry.order = core.wire.next_order
     entry.parent = CYP_NONE
     core.wire.next_order += CYP_ENTRY_ORDER_STEP
@@ -131,7 +131,7 @@ cdef WireBatch *new_wire(Core *core, Lane *lane, ClientBatch **batches, uint32_t
             core.contributors[previous_row].next = row
         previous_row = row
         first += batches[index].intake.count
-        wire.wire.retries = min(wire.wire.retries, batches[index].front_end.retries)
+        wire.wire.retries = min(wire.wire.retries, batches[index].front_end.settings.retries)
         batches[index].intake.state = BATCH_ASSIGNED
         batches[index].wire.batch = wire
     entry.count = first

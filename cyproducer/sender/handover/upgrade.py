@@ -25,7 +25,7 @@ import socket
 import time
 from typing import Any, NoReturn
 
-from cyproducer.config.concealed import shown
+from cyproducer.config.secrets import shown
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.host import control_messages, limits
 from cyproducer.host.credential_files import CredentialFileError, credential_files, file_proofs

@@ -23,7 +23,7 @@ import threading
 import time
 from typing import Any
 
-from cyproducer.config.concealed import shown
+from cyproducer.config.secrets import shown
 from cyproducer.host import lock_file
 from cyproducer.host.rendezvous import create_private, private_directory, senders_in
 from cyproducer.observe import failures

@@ -1,4 +1,4 @@
-"""Compares the list of Kafka's settings with `ProducerConfig` of the real Kafka: names, defaults and ranges."""
+"""Compares the table of settings with `ProducerConfig` of the real Kafka: names, defaults and ranges."""
 
 import html
 import re
@@ -9,12 +9,12 @@ import pytest
 from devkafka.jars import kafka_jars
 from devkafka.maven import DownloadError, JavaMissingError, find_java
 
-from cyproducer.config.kafka_settings import KAFKA_SETTINGS, PARTLY, REFUSED, SUPPORTED
+from cyproducer.config import hints
 from cyproducer.config.kinds import INT_MAX, LONG_MAX, Wrong
-from cyproducer.config.settings import SETTINGS
+from cyproducer.config.table import SETTINGS
 
-OURS = {setting.kafka_name: setting for setting in SETTINGS}
-ROWS = {row.name: row for row in KAFKA_SETTINGS}
+OURS = {setting.kafka_name: setting for setting in SETTINGS if not setting.own}
+REFUSED = {hint.name for hint in hints.SETTINGS if hint.client == hints.KAFKA}
 #: docs/decisions.md#other-defaults has the reasons.
 OTHER_DEFAULTS = {
     "batch.size",
@@ -26,7 +26,7 @@ OTHER_DEFAULTS = {
 }
 #: Settings that are objects of Python here.
 OBJECTS = {"bootstrap.servers", "key.serializer", "value.serializer", "partitioner.class", "interceptor.classes"}
-#: Settings that accept less than Kafka; the row of each begins with its range.
+#: Settings that accept less than Kafka; the note of each begins with its range.
 NARROWER = {
     "buffer.memory",
     "max.request.size",
@@ -71,25 +71,18 @@ def java() -> dict[str, Defined]:
     return found
 
 
-def row_of(name: str) -> str:
-    """Return the name of the row that describes one of Kafka's settings, or ""."""
-    family = name.split(".")[0] + ".*"
-    return name if name in ROWS else family if family in ROWS else ""
-
-
-def test_every_setting_of_kafka_has_a_row_and_every_row_a_setting(java: dict[str, Defined]) -> None:
-    assert [name for name in java if not row_of(name)] == []
-    assert set(ROWS) - {row_of(name) for name in java} == set()
+def test_every_setting_of_kafka_is_supported_or_refused(java: dict[str, Defined]) -> None:
+    assert {*OURS, *REFUSED} == set(java)
 
 
 def test_defaults_are_kafkas(java: dict[str, Defined]) -> None:
     different = set()
-    for name, row in ROWS.items():
-        if row.status == REFUSED or name in OBJECTS:
+    for name, row in OURS.items():
+        if name in OBJECTS:
             continue
         default = re.sub(r" \(.*\)$", "", java[name].default)
         value = None if default == "null" else default
-        if default == '""' or OURS[name].kind.parse(value, True) != OURS[name].default:
+        if default == '""' or row.kind.parse(value, True) != row.default:
             different.add(name)
     assert different == OTHER_DEFAULTS
 
@@ -97,8 +90,7 @@ def test_defaults_are_kafkas(java: dict[str, Defined]) -> None:
 def test_ranges_are_kafkas(java: dict[str, Defined]) -> None:
     narrower = set()
     for name, defined in java.items():
-        row = ROWS.get(name)
-        if row is None or row.status == REFUSED or defined.type not in ("int", "long"):
+        if name in REFUSED or defined.type not in ("int", "long"):
             continue
         ends = [int(number) for number in re.findall(r"-?\d+", defined.valid)]
         most = LONG_MAX if defined.type == "long" else INT_MAX
@@ -110,16 +102,14 @@ def test_ranges_are_kafkas(java: dict[str, Defined]) -> None:
             except Wrong:
                 narrower.add(name)
     assert narrower == NARROWER
-    assert {ROWS[name].status for name in narrower} == {PARTLY}
-    assert [name for name in narrower if not RANGE.match(ROWS[name].note)] == []
-    assert {ROWS[name].status for name in OTHER_DEFAULTS} == {PARTLY}
-    assert {row.status for row in KAFKA_SETTINGS} == {SUPPORTED, PARTLY, REFUSED}
+    assert [name for name in narrower if not RANGE.match(OURS[name].note)] == []
+    assert [name for name in OTHER_DEFAULTS if not OURS[name].note] == []
 
 
 def test_the_range_of_the_windows_of_metrics_is_the_one_that_its_row_names() -> None:
     """Kafka has a long, from 0 on."""
     parse = OURS["metrics.sample.window.ms"].kind.parse
-    first, last = map(int, re.findall(r"\d+", ROWS["metrics.sample.window.ms"].note)[:2])
+    first, last = map(int, re.findall(r"\d+", OURS["metrics.sample.window.ms"].note)[:2])
     assert (first, last) == (1, INT_MAX)
     assert [parse(str(value), True) for value in (first, last)] == [first, last]
     for value in (first - 1, last + 1):

@@ -20,7 +20,8 @@ from support.whole_engine import Engine
 from cyproducer import KafkaProducer
 from cyproducer.codes import NOT_ENOUGH_REPLICAS
 from cyproducer.config.kinds import Wrong
-from cyproducer.config.settings import FRONT_END, SENDER, SETTINGS, Setting, Settings
+from cyproducer.config.settings import Settings
+from cyproducer.config.table import FRONT_END, SENDER, SETTINGS, Setting
 from cyproducer.errors import (
     BufferExhaustedError,
     KafkaConfigurationError,
@@ -66,10 +67,10 @@ def refused(name: str, value: Any) -> bool:
     """Return whether the table itself refuses the value."""
     (setting,) = [setting for setting in SETTINGS if setting.name == name]
     try:
-        parsed = setting.kind.parse(value, False)
+        setting.kind.parse(value, False)
     except Wrong:
         return True
-    return not setting.supported and parsed not in (None, setting.default)
+    return False
 
 
 def names_it(error: KafkaConfigurationError, name: str) -> bool:

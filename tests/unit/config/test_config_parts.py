@@ -12,7 +12,7 @@ from security_samples import in_one_line
 
 from cyproducer.config import pem
 from cyproducer.config.ciphers import TLS13_SUITES, openssl_ciphers, why_refused
-from cyproducer.config.token_provider import CalledTokenProvider, token_provider
+from cyproducer.config.kinds import CalledTokenProvider, token_provider
 
 # ---------------------------------------------------------------- PEM
 

@@ -9,10 +9,9 @@ import pytest
 from security_samples import PASSWORD, Samples, parse, refused
 from support.recorded import recorded_locals
 
-from cyproducer.config.concealed import ConcealedBytes, ConcealedText
-from cyproducer.config.secrets import is_secret_name
-from cyproducer.config.security_table import OTHER_SPELLINGS, SECURITY_SETTINGS
-from cyproducer.config.settings import SENDER, SETTINGS, Settings
+from cyproducer.config.secrets import ConcealedBytes, ConcealedText, is_secret_name
+from cyproducer.config.settings import Settings
+from cyproducer.config.table import OTHER_SPELLINGS, SECURITY_BY_NAME, SENDER, SETTINGS
 from cyproducer.errors import KafkaConfigurationError
 
 SECRET = "Zq7Marked-secret"
@@ -54,7 +53,7 @@ def test_the_secret_settings():
         "sasl_jaas_config", "sasl_oauthbearer_client_credentials_client_secret",
     }  # fmt: skip
     assert all(setting.side == SENDER and not setting.shown for setting in SECRETS)
-    for setting in SECURITY_SETTINGS:
+    for setting in SECURITY_BY_NAME.values():
         for name in (setting.name, setting.kafka_name, setting.name.replace("_", ".")):
             assert is_secret_name(name) == setting.secret, name
     for other, name in OTHER_SPELLINGS.items():

@@ -1,17 +1,14 @@
 """Tests that each spelling of a setting of TLS and SASL is accepted, and that two spellings contradict."""
 
-import re
-from pathlib import Path
-
 import pytest
 from security_samples import PASSWORD, parse, refused
 
-from cyproducer.config.kafka_settings import OF_OTHER_CLIENTS
-from cyproducer.config.security_table import OTHER_SPELLINGS, SECURITY_SETTINGS
-from cyproducer.config.settings import SETTINGS, Settings
+from cyproducer.config import hints
+from cyproducer.config.settings import Settings
+from cyproducer.config.table import OTHER_SPELLINGS, SECURITY_BY_NAME, SETTINGS
 
 #: Kafka's, librdkafka's and confluent-kafka's spelling -> the setting.
-SPELLINGS = {setting.kafka_name: setting.name for setting in SECURITY_SETTINGS if setting.attribute} | {
+SPELLINGS = {setting.kafka_name: setting.name for setting in SECURITY_BY_NAME.values() if setting.attribute} | {
     spelling if spelling.endswith("_cb") else spelling.replace("_", "."): name
     for spelling, name in OTHER_SPELLINGS.items()
 }
@@ -72,22 +69,29 @@ def test_what_is_none_is_not_given():
         assert parse(**{spelling: None, name: None}) == parse()
 
 
-def test_the_documentation_names_each_spelling():
-    """No spelling of another client can disappear from the table unnoticed."""
-    page = (Path(__file__).parents[3] / "docs/reference/settings.md").read_text().partition("| Also written as |")[2]
-    rows = re.findall(r"^\| `(\w+)` \| (`.*) \|$", page, re.MULTILINE)
-    named = {spelling: name for name, cell in rows for spelling in re.findall(r"`([a-z_.]+[._][a-z_.]+)`", cell)}
-    other = {spelling: SPELLINGS[spelling] for spelling in SPELLINGS if spelling.replace(".", "_") in OTHER_SPELLINGS}
-    assert named == {**other, "sasl.mechanism": "sasl_mechanism"}
+def test_no_spelling_is_that_of_two_settings():
     assert not set(OTHER_SPELLINGS) & {s.name for s in SETTINGS}
 
 
-@pytest.mark.parametrize("row", OF_OTHER_CLIENTS, ids=lambda row: row.name)
-def test_settings_that_only_other_clients_have(row):
-    for spelling in (row.name, row.name.replace(".", "_")):
-        assert refused(**{spelling: "x17"}) == f"{spelling!r} is a setting of another Kafka client: {row.note}"
-        for value in (None, *row.accepted):
+@pytest.mark.parametrize("hint", hints.SETTINGS, ids=lambda hint: hint.name)
+def test_settings_that_only_other_clients_have(hint):
+    for spelling in {hint.name, hint.name.replace(".", "_"), hint.name.replace("_", ".")}:
+        message = refused(**{spelling: "x17"})
+        if hint.meant:
+            meant = hint.meant if "." in spelling else hint.meant.replace(".", "_")
+            assert message == f"{spelling!r} is not a known setting; did you mean {meant!r}?"
+            continue
+        what = "not supported; leave it out" if hint.client == hints.KAFKA else "a setting of another Kafka client"
+        assert message == f"{spelling!r} is {what}: {hint.advice}"
+        for value in (None, *hint.accepted):
             assert parse(**{spelling: value}) == parse()
+
+
+def test_a_setting_that_is_meant_exists():
+    names = {setting.kafka_name for setting in SETTINGS}
+    assert {hint.meant for hint in hints.SETTINGS if hint.meant} <= names
+    assert not {hint.name for hint in hints.SETTINGS} & names
+    assert all(bool(hint.meant) != bool(hint.advice) for hint in hints.SETTINGS)
 
 
 def test_connections_without_verification_are_refused():

@@ -5,7 +5,7 @@ import base64
 import pytest
 from support.unsigned_jwt import jwt
 
-from cyproducer.config.token_provider import token_provider
+from cyproducer.config.kinds import token_provider
 from cyproducer.producer.tokens.provider_answer import ProvidedToken, call_provider
 from cyproducer.security.token_principal import jwt_principal
 from cyproducer.security.token_source import TokenError

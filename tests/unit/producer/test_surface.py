@@ -5,11 +5,9 @@ import concurrent.futures
 import contextvars
 import functools
 import inspect
-import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -18,8 +16,6 @@ from support.process import script_environment
 import cyproducer
 from cyproducer import KafkaProducer, errors
 from cyproducer.cli import sender as sender_command
-from cyproducer.config.settings import SETTINGS
-from cyproducer.producer import producer as producer_module
 
 METHODS = [
     name for name in dir(KafkaProducer) if not name.startswith("_") and callable(getattr(KafkaProducer, name, None))
@@ -58,12 +54,6 @@ def test_a_method_can_be_patched_and_is_itself_again_afterwards(producer):
         send.assert_called_once_with("t", b"x")
     assert KafkaProducer.send is original
     assert producer.send("t", b"x").result(10).offset == 0
-
-
-def test_the_stub_has_every_setting():
-    stub = Path(producer_module.__file__).parent.joinpath("producer.pyi").read_text()
-    declared = set(re.findall(r"^        ([a-z0-9_]+): .* = \.\.\.,$", stub.split("def send(")[0], re.MULTILINE))
-    assert declared == {setting.name for setting in SETTINGS if not setting.name.endswith("*")}
 
 
 # ---------------------------------------------------------------- asyncio

@@ -8,8 +8,8 @@ import lz4.frame
 import pytest
 import zstandard
 
-from cyproducer.config.settings import COMPRESSION_LEVELS as LEVELS
 from cyproducer.config.settings import Settings
+from cyproducer.config.table import COMPRESSION_LEVELS as LEVELS
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.record.compression import CODES, compressor
 

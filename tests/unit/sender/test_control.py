@@ -14,6 +14,7 @@ from control_rig import Sender, attach_message, close_all, hung_up
 from support.process import wait_until
 
 from cyproducer.host import control_messages
+from cyproducer.host.messages import parse_attach
 from cyproducer.sender.control import attaching, listening, peers, quotas
 from cyproducer.shm.native import LAYOUT_VERSION
 
@@ -114,6 +115,12 @@ def test_wrong_attach_is_refused(make: Callable[..., Sender], changes: dict[str,
     assert text in answer["message"]
     assert hung_up(client)
     assert sender.attach()[0]["ok"]
+
+
+def test_a_setting_that_an_older_front_end_does_not_send_has_its_default() -> None:
+    message = {"layout": LAYOUT_VERSION, "pid": 1, "slots": 1, "settings": {"acks": 0}, "sender_settings": {}}
+    settings = parse_attach(message, 3).settings
+    assert (settings["acks"], settings["retries"], settings["transactional_id"]) == (0, 2147483647, None)
 
 
 def test_pidfd_of_another_process_is_refused(make: Callable[..., Sender]) -> None:
