@@ -8,8 +8,8 @@ import importlib
 import os
 from typing import Any
 
-from cyproducer.security.kerberos_errors import kerberos_error
 from cyproducer.security.mechanism import Credentials, SaslError
+from cyproducer.security.server_text import server_text
 
 __all__ = ["GssapiClient", "use_configuration"]
 
@@ -21,6 +21,44 @@ _STEPS_MAX = 8  # Kerberos needs two; a broker must not keep the exchange going 
 _KDC_WAIT_S = 8.0
 
 _START, _ESTABLISHING, _CHOOSING, _CHOSEN, _ENDED = range(5)
+
+# GSSAPI's minor codes are the error codes of MIT Kerberos (krb5.h). After these, somebody has to repair something.
+_NO_TICKET = frozenset(
+    {
+        -1765328243,  # KRB5_CC_NOTFOUND
+        -1765328189,  # KRB5_FCC_NOFILE
+        39756034,  # KG_TGT_MISSING
+        39756044,  # KG_EMPTY_CCACHE
+    }
+)
+_FINAL = _NO_TICKET | {
+    -1765328383,  # KRB5KDC_ERR_NAME_EXP
+    -1765328382,  # KRB5KDC_ERR_SERVICE_EXP
+    -1765328378,  # KRB5KDC_ERR_C_PRINCIPAL_UNKNOWN
+    -1765328377,  # KRB5KDC_ERR_S_PRINCIPAL_UNKNOWN
+    -1765328366,  # KRB5KDC_ERR_CLIENT_REVOKED
+    -1765328351,  # KRB5KRB_AP_ERR_TKT_NYV
+    -1765328347,  # KRB5KRB_AP_ERR_SKEW
+    -1765328249,  # KRB5_CONFIG_CANTOPEN
+    -1765328248,  # KRB5_CONFIG_BADFORMAT
+    -1765328236,  # KRB5_KDCREP_SKEW
+    -1765328230,  # KRB5_REALM_UNKNOWN
+    -1765328160,  # KRB5_CONFIG_NODEFREALM
+}
+_FINAL_WITH_KEYTAB = _FINAL | {
+    -1765328370,  # KRB5KDC_ERR_ETYPE_NOSUPP
+    -1765328360,  # KRB5KDC_ERR_PREAUTH_FAILED
+    -1765328353,  # KRB5KRB_AP_ERR_BAD_INTEGRITY
+}
+_FINAL_WITH_TICKET = _FINAL | {
+    -1765328352,  # KRB5KRB_AP_ERR_TKT_EXPIRED
+    -1765328245,  # KRB5_CC_BADNAME
+    -1765328190,  # KRB5_FCC_PERM
+    -1765328185,  # KRB5_CC_FORMAT
+    -1765328172,  # KRB5_CCACHE_BADVNO
+    39756032,  # KG_CCACHE_NOMATCH
+}
+_SIGN, _CODES = 1 << 31, 1 << 32
 
 
 def use_configuration(path: str | None) -> None:
@@ -70,7 +108,7 @@ class GssapiClient:
             token = self._begin() if self._context is None else self._context.step(challenge)
             self._state = _CHOOSING if self._context.complete else _ESTABLISHING
         except (self._gssapi.exceptions.GSSError, NotImplementedError) as error:
-            raise kerberos_error(error, self._target, self._credentials) from None
+            raise _error(error, self._target, self._credentials) from None
         return bytes(token or b"")
 
     def _begin(self) -> bytes | None:
@@ -140,6 +178,34 @@ class GssapiClient:
         identity = str(self._context.initiator_name).encode()
         self._state = _CHOSEN
         return bytes(self._context.wrap(_CHOICE + identity, False).message)
+
+
+def _error(error: BaseException, target: str, credentials: Credentials) -> SaslError:
+    """Return the library's text of an error, and what to check. `target`: the broker's service, as in ``kafka@host``.
+
+    The text is that of the minor code, which says what has happened. One of them says nothing of the reason: without a
+    key in the keytab, the library looks for a ticket in the cache that it would make.
+    """
+    code = getattr(error, "min_code", 0)
+    code = code - _CODES if code >= _SIGN else code
+    keytab = credentials.kerberos_keytab
+    why = server_text(str(error).rpartition("Minor (")[2].partition("): ")[2] or str(error), ())
+    final = code in (_FINAL_WITH_TICKET if keytab is None else _FINAL_WITH_KEYTAB)
+    cache, client = credentials.kerberos_ticket_cache, credentials.kerberos_principal
+    ticket = f"the ticket{f' in {cache}' if cache else ''} (klist)"
+    check = f"{ticket}, or get one with kinit, or set sasl_kerberos_keytab and sasl_kerberos_principal"
+    if keytab is not None:
+        check = f"the keytab and sasl_kerberos_principal (klist -k {keytab})"
+        if code in _NO_TICKET:
+            why = f"the keytab {keytab} cannot be read, or has no key of {client}"
+        final = final or not os.access(keytab, os.R_OK)
+    configuration = os.environ.get("KRB5_CONFIG") or "/etc/krb5.conf"
+    between = f"{target} and the client {client}" if client else target
+    text = (
+        f"Kerberos failed for the service {between}: {why}; check {check}; "
+        f"then sasl_kerberos_service_name, the name of the broker's host, the KDC, {configuration}, and the clocks"
+    )
+    return SaslError(text, retryable=not final)
 
 
 def _load() -> Any:

@@ -10,20 +10,19 @@ __all__ = ["describe_tls_error"]
 
 # X509_V_ERR_... of OpenSSL (x509_vfy.h).
 UNTRUSTED = (2, 18, 19, 20, 21)
-NOT_YET_VALID, EXPIRED, REVOKED = 9, 10, 23
-NO_CRL, CRL_NOT_YET_VALID, CRL_EXPIRED = 3, 11, 12
+OTHER_DATES = (9, 10, 11, 12)  # of a certificate, or of a list of revoked ones
 WRONG_NAME = (62, 64)
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE")
 
 
-def describe_tls_error(error: BaseException, host: str, own: OwnCertificate | None = None) -> str:
-    """Return what failed, why, and what to do.
+def describe_tls_error(error: BaseException, own: OwnCertificate | None = None) -> str:
+    """Return what failed, why, and what to do. `own`: the certificate of this client.
 
-    host   the name that the certificate must have
-    own    the certificate of this client
+    OpenSSL's text says why a certificate is refused. Of other failures it has the name of an alert or of a state, which
+    does not say what the broker wants.
     """
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the broker's certificate is refused: {_why_refused(error, host)}"
+        return f"the broker's certificate is refused: {error.verify_message.rstrip('.')}; {_advice(error.verify_code)}"
     # The loop reports the end of a connection that is in use by itself.
     if isinstance(error, ssl.SSLEOFError | ConnectionError | ssl.SSLZeroReturnError):
         return (
@@ -37,31 +36,15 @@ def describe_tls_error(error: BaseException, host: str, own: OwnCertificate | No
     return f"TLS failed: {error}"
 
 
-def _why_refused(error: ssl.SSLCertVerificationError, host: str) -> str:
-    code = error.verify_code
-    if code in WRONG_NAME:
-        return (
-            f"it is not for {host}; use a name of the certificate in bootstrap_servers and advertised.listeners, or "
-            f"give the broker a certificate for {host}"
-        )
-    now = shown_time(time.time())
-    if code == EXPIRED:
-        return f"it, or one of its chain, has expired; renew it, or correct this host's clock ({now})"
-    if code == NOT_YET_VALID:
-        return f"it, or one of its chain, is not valid yet; correct this host's clock ({now}), or renew it"
-    if code == REVOKED:
-        return "it is revoked (ssl_crlfile); give the broker another one"
-    if code == NO_CRL:
-        return "ssl_crlfile has no list of its authority; add the list"
-    if code in (CRL_NOT_YET_VALID, CRL_EXPIRED):
-        state = "has expired" if code == CRL_EXPIRED else "is not valid yet"
-        return f"the revocation list in ssl_crlfile {state}; give a newer list, or correct this host's clock ({now})"
+def _advice(code: int) -> str:
+    """Return what to do about a certificate that OpenSSL refuses for this reason."""
     if code in UNTRUSTED:
-        return (
-            f"no trusted authority has signed it ({error.verify_message}); give the certificate of the broker's "
-            "authority as ssl_cafile"
-        )
-    return f"{error.verify_message}; replace the broker's certificate"
+        return "give the certificate of the broker's authority as ssl_cafile"
+    if code in WRONG_NAME:
+        return "use a name of the certificate in bootstrap_servers and advertised.listeners"
+    if code in OTHER_DATES:
+        return f"renew it, or correct this host's clock ({shown_time(time.time())})"
+    return "replace the certificate, or the list of revoked ones (ssl_crlfile)"
 
 
 def _describe_ssl_error(error: ssl.SSLError, own: OwnCertificate | None) -> str:

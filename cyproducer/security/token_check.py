@@ -49,7 +49,7 @@ def check_token(settings: Mapping[str, Any], addresses: Iterable[Address], token
                 _authenticate(_secured(settings, plain, host, limit), settings, host, token, limit)
             return
         except (OSError, ValueError, TlsError, ProtocolError) as error:
-            reason = f"{host}:{port}: {_described(error, host, settings, token)}"
+            reason = f"{host}:{port}: {_described(error, settings, token)}"
         if time.monotonic() >= until:
             break
     raise SaslError(f"no broker could check the OAuth token: {reason}", retryable=True)
@@ -84,12 +84,12 @@ def _connected(targets: Sequence[tuple[Any, ...]], limit: _Limit) -> socket.sock
     raise failed
 
 
-def _described(error: Exception, host: str, settings: Mapping[str, Any], token: Token) -> str:
+def _described(error: Exception, settings: Mapping[str, Any], token: Token) -> str:
     if isinstance(error, ProtocolError):
         return server_text(str(error), token_secrets(token.value))
     if isinstance(error, TlsError | TimeoutError | ConnectionError | socket.gaierror):
         return str(error) or type(error).__name__
-    return describe_tls_error(error, host, OwnCertificate(settings))
+    return describe_tls_error(error, OwnCertificate(settings))
 
 
 def _secured(settings: Mapping[str, Any], plain: socket.socket, host: str, limit: _Limit) -> socket.socket:

@@ -31,31 +31,33 @@ def refused(realm, make_producer: Make) -> Callable[..., str]:
 
 def test_no_ticket(realm, refused):
     text = refused(**realm.settings())
-    assert f"the ticket cache FILE:{realm.kdc.directory}/no-ticket has no ticket; get one with kinit, or set" in text
+    cache = f"FILE:{realm.kdc.directory}/no-ticket"
+    assert f"; check the ticket in {cache} (klist), or get one with kinit, or set sasl_kerberos_keytab and" in text
 
 
 def test_an_expired_ticket(realm, refused, monkeypatch):
     monkeypatch.setenv("KRB5CCNAME", realm.kdc.tickets(realm.keytab, "alice", life="1s", name="expired"))
     ends = time.monotonic() + 2
     wait_until(lambda: time.monotonic() > ends, 30, "the end of the ticket")
-    assert "/expired has expired; get one with kinit" in refused(**realm.settings())
+    assert ": Ticket expired; check the ticket in FILE:" in refused(**realm.settings())
 
 
 def test_a_ticket_of_another_client(realm, refused, monkeypatch):
     monkeypatch.setenv("KRB5CCNAME", realm.kdc.tickets(realm.keytab, "alice", name="of-alice"))
     text = refused(**realm.settings(sasl_kerberos_principal="bob"))
-    assert "has a ticket of another client than bob" in text
+    assert "and the client bob: Principal in credential cache does not match desired name; check the ticket in" in text
 
 
 def test_a_cache_that_is_no_cache(realm, refused, tmp_path):
     path = tmp_path / "cache"
     path.write_text("no cache")
-    assert f"the ticket cache {path} cannot be read" in refused(**realm.settings(sasl_kerberos_ticket_cache=str(path)))
+    text = refused(**realm.settings(sasl_kerberos_ticket_cache=str(path)))
+    assert f"credentials cache format version number (filename: {path})" in text
 
 
 def test_a_keytab_of_another_principal(realm, refused):
     text = refused(**realm.with_keytab(sasl_kerberos_principal=f"bob@{REALM}"))
-    assert f"the keytab {realm.keytab} has no key of bob@{REALM}; compare sasl_kerberos_principal with `klist" in text
+    assert f"the keytab {realm.keytab} cannot be read, or has no key of bob@{REALM}; check the keytab and" in text
 
 
 @pytest.mark.parametrize("preauthentication", [False, True])
@@ -66,7 +68,8 @@ def test_a_keytab_with_a_former_key(realm, refused, tmp_path, preauthentication)
     former.write_bytes(realm.kdc.keytab(name).read_bytes())
     realm.kdc.keytab(name)
     text = refused(**realm.with_keytab(sasl_kerberos_principal=name, sasl_kerberos_keytab=str(former)))
-    assert f"the KDC has another key of {name} than the keytab {former}; get a new keytab" in text
+    assert ("Preauthentication failed" if preauthentication else "Decrypt integrity check failed") in text
+    assert f"check the keytab and sasl_kerberos_principal (klist -k {former})" in text
 
 
 def test_a_principal_that_was_removed(realm, refused, tmp_path):
@@ -74,17 +77,18 @@ def test_a_principal_that_was_removed(realm, refused, tmp_path):
     keytab = realm.kdc.keytab("removed")
     realm.kdc.remove("removed")
     text = refused(**realm.with_keytab(sasl_kerberos_principal="removed", sasl_kerberos_keytab=str(keytab)))
-    assert "the KDC does not know the principal removed; correct sasl_kerberos_principal" in text
+    assert f"Client 'removed@{REALM}' not found in Kerberos database" in text
 
 
 def test_a_wrong_service_name(realm, refused):
     text = refused(**realm.with_keytab(sasl_kerberos_service_name="events"))
-    assert "the KDC does not know the principal events/localhost; check sasl_kerberos_service_name" in text
+    assert f"Server events/localhost@{REALM} not found in Kerberos database" in text
+    assert "; then sasl_kerberos_service_name, the name of the broker's host" in text
 
 
 def test_a_wrong_domain_name(realm, refused):
     text = refused(**realm.with_keytab(sasl_kerberos_domain_name="other.localhost"))
-    assert "the KDC does not know the principal kafka/other.localhost; check" in text
+    assert f"Server kafka/other.localhost@{REALM} not found in Kerberos database" in text
 
 
 def test_a_service_whose_key_the_broker_does_not_have(realm, refused):
@@ -98,8 +102,8 @@ def test_a_service_whose_key_the_broker_does_not_have(realm, refused):
 def test_a_kdc_that_does_not_run(realm, refused):
     realm.kdc.stop()
     text = refused(**realm.with_keytab())
-    assert f"no KDC of the realm answers (Cannot contact any KDC for realm '{REALM}')" in text
-    assert f"check {realm.kdc.config}, the KDC, and the network" in text
+    assert f"Cannot contact any KDC for realm '{REALM}'" in text
+    assert f"the KDC, {realm.kdc.config}, and the clocks" in text
 
 
 def test_a_kdc_that_does_not_answer(realm, refused):
@@ -115,8 +119,7 @@ def test_the_clock_of_the_kdc_is_wrong(realm, refused):
     realm.kdc.start(ahead_s=3600)
     config = realm.kdc.config_for("no-timesync.conf", more=" kdc_timesync = 0\n")
     text = refused(**realm.with_keytab(sasl_kerberos_config=str(config)))
-    assert "the clocks of this host and of the KDC differ too much (Clock skew too great in KDC reply)" in text
-    assert "that of this host shows 20" in text
+    assert "Clock skew too great in KDC reply" in text
 
 
 def test_the_clock_of_the_broker_is_not_that_of_the_kdc(realm, refused):
@@ -132,8 +135,8 @@ def test_a_configuration_that_is_none(realm, refused, tmp_path):
     config = tmp_path / "krb5.conf"
     config.write_text("[libdefaults\n x = {")
     text = refused(**realm.with_keytab(sasl_kerberos_config=str(config)))
-    assert "the configuration cannot be used (Improper format of Kerberos configuration file)" in text
-    assert f"correct {config}" in text
+    assert "Improper format of Kerberos configuration file" in text
+    assert f"the KDC, {config}, and the clocks" in text
 
 
 def test_the_package_is_missing(realm, refused, monkeypatch, tmp_path):
@@ -151,4 +154,4 @@ def test_failures_are_not_repeated_in_a_tight_loop(realm, make_producer):
     with pytest.raises(errors.KafkaError):
         producer.send("any", b"never").result(30)
     assert 2 <= realm.kdc.requests() - before < 60
-    assert Path(the_sender()["log"]).read_text().count("does not know the principal events") <= 2
+    assert Path(the_sender()["log"]).read_text().count("Server events/localhost") <= 2

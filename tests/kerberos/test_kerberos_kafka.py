@@ -57,7 +57,7 @@ def test_the_environment_of_the_application_counts(realm, make_producer, monkeyp
     first.send(topic, b"1").result(30)
     monkeypatch.setenv("KRB5_CONFIG", str(realm.kdc.config_for("unreachable.conf", port=9)))
     second = make_producer(**realm.with_keytab(max_block_ms=4000))
-    with pytest.raises(errors.KafkaError, match="no KDC of the realm answers"):
+    with pytest.raises(errors.KafkaError, match="Cannot contact any KDC for realm"):
         second.send(topic, b"never").result(30)
     assert first.send(topic, b"2").result(30).offset == 1
     assert len({sender["sender_pid"] for sender in status()}) == 2
@@ -162,7 +162,7 @@ def test_no_key_and_no_ticket_is_shown(realm, make_producer, monkeypatch, runtim
 def test_a_missing_ticket_fails_at_once(realm, make_producer, tmp_path):
     """Without waiting for max_block_ms: somebody has to run kinit."""
     settings = {**realm.settings(), "sasl_kerberos_ticket_cache": str(tmp_path / "none"), "max_block_ms": 3_600_000}
-    with pytest.raises(errors.AuthenticationFailedError, match="has no ticket; get one with kinit"):
+    with pytest.raises(errors.AuthenticationFailedError, match=r"check the ticket in .*/none \(klist\), or get one"):
         make_producer(**settings).send("any", b"never")
 
 
@@ -172,7 +172,7 @@ def test_the_canonical_name_of_a_bootstrap_server_is_in_the_principal(realm, mak
     topic = realm.kafka.topic_for("User:alice")
     given = realm.with_keytab("SASL_SSL", bootstrap_servers=address)
     refused = make_producer(**given | {"max_block_ms": 4000})
-    with pytest.raises(errors.KafkaError, match=r"does not know the principal kafka/127\.0\.0\.1"):
+    with pytest.raises(errors.KafkaError, match=r"Server kafka/127\.0\.0\.1@.* not found in Kerberos database"):
         refused.send(topic, b"never").result(30)
     producer = make_producer(**given, client_dns_lookup="resolve_canonical_bootstrap_servers_only")
     assert producer.send(topic, b"x").result(30).offset == 0

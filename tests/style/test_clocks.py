@@ -38,7 +38,6 @@ READERS = {
     "cyproducer/observe/logfmt.py": (1, "the time of a line of the log"),
     "cyproducer/security/token_source.py": (1, "when to replace a token, whose issuer gives its expiry as a wall time"),
     "cyproducer/security/file_version.py": (1, "compared only: whether a file was written again"),
-    "cyproducer/security/kerberos_errors.py": (1, "shown beside an error about clocks that differ"),
     "cyproducer/security/oauthbearer.py": (1, "shown beside the error about a token that is refused"),
     "cyproducer/security/tls_errors.py": (2, "shown beside an error about the validity of a certificate"),
     "cyproducer/security/validity.py": (1, "shows a time"),

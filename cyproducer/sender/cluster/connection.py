@@ -373,7 +373,7 @@ class Connection:
             raise _SetupError(stream, is_refusal=True)
         self._tls = stream
         while True:
-            step = tls.handshake(stream, self.broker)
+            step = tls.handshake(stream)
             if step.refusal:
                 raise _SetupError(step.refusal, is_refusal=True)
             if step.problem:
@@ -625,7 +625,7 @@ class Connection:
     def _describe_end(self, reason: int) -> str:
         """Return why the loop has closed the connection."""
         if reason == CloseReason.TLS and self._setup.tls is not None:
-            return self._setup.tls.describe_end(self._tls, self.broker)
+            return self._setup.tls.describe_end(self._tls)
         is_first = not self._was_answered and self._nodes.answers(self.node) == self._answers_before
         if reason == CloseReason.BY_PEER and self._setup.login is None and self._negotiated and is_first:
             return (

@@ -47,7 +47,7 @@ class TlsSetup:
         except TlsError as error:
             return str(error)
         except (OSError, ValueError) as error:
-            return self._describe(error, broker)
+            return describe_tls_error(error, self._own)
 
     def _begin(self, broker: Broker, node: int, nodes: Nodes) -> TlsStream:
         """Let a socket own the descriptor of the connection, and use TLS on it. If that fails, close the descriptor."""
@@ -70,12 +70,12 @@ class TlsSetup:
             plain.close()
             raise
 
-    def handshake(self, stream: TlsStream, broker: Broker) -> Step:
+    def handshake(self, stream: TlsStream) -> Step:
         """Go on with the handshake."""
         try:
             return Step(waits_for=stream.handshake())
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError, ssl.CertificateError a ValueError
-            text = self._describe(error, broker)
+            text = describe_tls_error(error, self._own)
             return Step(refusal=text) if _is_refusal(error) else Step(problem=text)
 
     @staticmethod
@@ -88,13 +88,10 @@ class TlsSetup:
         """Return whether the broker has refused this client, or the reverse: not only ended the connection."""
         return stream is not None and _is_refusal(stream.error)
 
-    def describe_end(self, stream: TlsStream | None, broker: Broker) -> str:
+    def describe_end(self, stream: TlsStream | None) -> str:
         """Return why TLS has ended the connection."""
         error = stream.error if stream is not None else None
-        return self._describe(error, broker) if error is not None else "TLS failed"
-
-    def _describe(self, error: BaseException, broker: Broker) -> str:
-        return describe_tls_error(error, broker.checked_host, self._own)
+        return describe_tls_error(error, self._own) if error is not None else "TLS failed"
 
 
 def _is_refusal(error: BaseException | None) -> bool:

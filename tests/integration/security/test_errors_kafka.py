@@ -76,12 +76,12 @@ def check(make_producer: Make, cases: dict[str, tuple[Settings, str]]) -> None:
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [
-        ({"expired": True}, rf"it, or one of its chain, has expired; renew it, or correct this host's clock \({CLOCK}"),
+        ({"expired": True}, rf"certificate has expired; renew it, or correct this host's clock \({CLOCK}"),
         (
             {"not_yet_valid": True},
-            rf"it, or one of its chain, is not valid yet; correct this host's clock \({CLOCK}\), or renew it",
+            rf"certificate is not yet valid; renew it, or correct this host's clock \({CLOCK}\)",
         ),
-        ({"wrong_host": True}, "it is not for localhost; use a name of the certificate in bootstrap_servers"),
+        ({"wrong_host": True}, "Hostname mismatch, .* 'localhost'; use a name of the certificate in bootstrap_servers"),
     ],
     ids=["expired", "not yet valid", "wrong host"],
 )
@@ -145,8 +145,8 @@ def test_lists_of_revoked_certificates(
     check(
         make_producer,
         {
-            "revoked": (of["revoked"], rf"{text}it is revoked \(ssl_crlfile\); give the broker another one"),
-            "missing": (of["missing"], f"{text}ssl_crlfile has no list of its authority; add the list"),
+            "revoked": (of["revoked"], rf"{text}certificate revoked; replace the certificate, .* \(ssl_crlfile\)"),
+            "missing": (of["missing"], rf"{text}unable to get certificate CRL; .* \(ssl_crlfile\)"),
         },
     )
     topic = secure_kafka.topic_for("User:ANONYMOUS")

@@ -74,7 +74,7 @@ def refusal(ours: ssl.SSLContext, theirs: ssl.SSLContext) -> str:
     """Return what is said of a certificate that the handshake refuses."""
     with pytest.raises(ssl.SSLCertVerificationError) as caught:
         shake(ours, theirs)
-    return describe_tls_error(caught.value, HOST)
+    return describe_tls_error(caught.value)
 
 
 def common_name(end: ssl.SSLObject) -> str:
@@ -107,7 +107,7 @@ def test_the_authority_of_the_broker_is_trusted(keys: Keys, server: Server, kind
     context = TlsContexts(authorities(keys, kind)).context()
     assert shake(context, server())[0].version() == "TLSv1.3"
     foreign = server(keys.server("foreign", other_ca=True))
-    assert "no trusted authority has signed it" in refusal(context, foreign)
+    assert "give the certificate of the broker's authority as ssl_cafile" in refusal(context, foreign)
 
 
 def test_without_settings_the_system_is_trusted(server: Server) -> None:
@@ -126,7 +126,9 @@ def test_the_authorities_of_the_settings_replace_those_of_the_system(
 
 def test_a_certificate_for_another_host(keys: Keys, server: Server) -> None:
     elsewhere = server(keys.server("elsewhere", "elsewhere.invalid"))
-    assert "it is not for localhost" in refusal(trusting(keys), elsewhere)
+    assert "certificate is not valid for 'localhost'; use a name of the certificate in" in refusal(
+        trusting(keys), elsewhere
+    )
     shake(trusting(keys, ssl_check_hostname=False), elsewhere)
 
 
@@ -139,13 +141,13 @@ def test_a_revoked_certificate(keys: Keys, server: Server, tmp_path: Path) -> No
     identity = keys.server("revoked")
     context = trusting(keys, ssl_crlfile=str(revocations(keys, tmp_path / "crl.pem", identity)))
     shake(context, server())
-    assert "it is revoked (ssl_crlfile)" in refusal(context, server(identity))
+    assert "certificate revoked; replace the certificate" in refusal(context, server(identity))
 
 
 def test_a_revocation_list_that_has_expired(keys: Keys, server: Server, tmp_path: Path) -> None:
     path = revocations(keys, tmp_path / "crl.pem", keys.server("revoked"), expired=True)
     text = refusal(trusting(keys, ssl_crlfile=str(path)), server())
-    assert "the revocation list in ssl_crlfile has expired; give a newer list" in text
+    assert "CRL has expired; renew it, or correct this host's clock" in text
 
 
 def test_an_intermediate_authority_is_trusted_without_its_root(keys: Keys, server: Server) -> None:
@@ -250,7 +252,7 @@ def test_no_certificate_where_the_broker_wants_one(keys: Keys, server: Server) -
         peer.do_handshake()
     with pytest.raises(ssl.SSLError) as caught:
         client.read()
-    assert "the broker wants a client certificate" in describe_tls_error(caught.value, HOST)
+    assert "the broker wants a client certificate" in describe_tls_error(caught.value)
 
 
 # ---------------------------------------------------------------- versions and ciphers

@@ -75,10 +75,10 @@ def test_the_dates_of_a_certificate_that_the_broker_refuses(tmp_path: Path) -> N
         {"ssl_certdata": old.certificate.read_text()},
         {"ssl_keystore_location": str(keys.pkcs12(old, "of the store")), "ssl_keystore_password": "of the store"},
     ):
-        text = describe_tls_error(refusal, "localhost", OwnCertificate(settings))
+        text = describe_tls_error(refusal, OwnCertificate(settings))
         assert f"(certificate expired); it expired at {EXPIRED:%Y-%m-%d} 00:00 UTC, and the clock of this" in text
         assert "Else use one that is valid by the broker's clock" in text
-    text = describe_tls_error(refusal, "localhost", OwnCertificate({"ssl_certfile": str(new.certificate)}))
+    text = describe_tls_error(refusal, OwnCertificate({"ssl_certfile": str(new.certificate)}))
     assert "(certificate expired); use one that is valid by the broker's clock" in text
 
 
