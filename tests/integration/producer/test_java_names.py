@@ -35,5 +35,5 @@ def test_every_name_is_one_of_kafka() -> None:
             # Before a name are two bytes, its length, which below 48 is no letter. Another constant begins behind it.
             known |= {word.decode() for word in re.findall(rb"[\w.]+", jar.read(name))}
     wanted = names()
-    assert len(wanted) > 150
+    assert len(wanted) > 90
     assert sorted(wanted - known) == []
