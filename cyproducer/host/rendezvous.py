@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.config.secrets import is_secret_name
+from cyproducer.config.table import SENDER, SETTINGS
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.trust import why_untrusted
 from cyproducer.shm.native import process_environment
@@ -54,8 +55,7 @@ _VARIABLE = "CYPRODUCER_RUNTIME_DIR"
 _NAME_LENGTH = 16
 _LOGIN_SESSION = re.compile(r"/session-[^/]+\.scope(/.*)?$")
 _SLURM_TASK = re.compile(r"(/job_\d+/step_[^/]+)/.*$")
-# These settings do not select a sender. `sender` names one, and of several idle timeouts the sender uses the largest.
-_NOT_IDENTITY = frozenset({"sender", "sender_idle_timeout_ms"})
+_NOT_IDENTITY = frozenset(row.name for row in SETTINGS if row.side != SENDER)
 
 
 class RendezvousError(Exception):
