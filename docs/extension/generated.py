@@ -11,6 +11,8 @@ PLACE = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 
 TEXTS: dict[str, Callable[[], str]] = {
     "settings": tables.settings,
+    "security-settings": tables.security_settings,
+    "secret-settings": tables.secret_settings,
     "kafka-settings": tables.kafka_settings,
     "setting-spellings": tables.spellings,
     "librdkafka-settings": tables.librdkafka_settings,

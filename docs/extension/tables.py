@@ -11,7 +11,7 @@ from cyproducer import errors, metric_table
 from cyproducer.cli import main
 from cyproducer.config import hints
 from cyproducer.config.kinds import INT_MAX
-from cyproducer.config.table import BOTH, FRONT_END, OTHER_SPELLINGS, SENDER, SETTINGS, Setting
+from cyproducer.config.table import BOTH, FRONT_END, OTHER_SPELLINGS, SECURITY_BY_NAME, SENDER, SETTINGS, Setting
 from cyproducer.error_table import ERRORS
 
 SCOPES = {FRONT_END: "producer", SENDER: "sender", BOTH: "producer and sender"}
@@ -29,13 +29,27 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def settings() -> str:
-    """Return every setting."""
+    """Return every setting except those of TLS and SASL."""
+    return _settings([setting for setting in SETTINGS if setting.name not in SECURITY_BY_NAME])
+
+
+def security_settings() -> str:
+    """Return every setting of TLS and SASL."""
+    return _settings(SECURITY_BY_NAME.values())
+
+
+def _settings(found: Iterable[Setting]) -> str:
     head = ["Setting", "Default", "Allowed values", "Scope", "Meaning"]
     rows = [
         [f"[`{s.name}`]{{#{anchor(s)}}}", _default(s), _code_free(s.kind.allowed), SCOPES[s.side], _sentence(s.meaning)]
-        for s in SETTINGS
+        for s in found
     ]
     return table(head, rows)
+
+
+def secret_settings() -> str:
+    """Return the names of the settings that are secrets."""
+    return ", ".join(f"`{setting.name}`" for setting in SETTINGS if setting.secret) + "."
 
 
 def kafka_settings() -> str:
@@ -44,7 +58,8 @@ def kafka_settings() -> str:
     for setting in SETTINGS:
         if not setting.own:
             status = "supported, with a difference" if setting.note else "supported"
-            name = f"[`{setting.name}`](#{anchor(setting)})"
+            page = "security_settings.md" if setting.name in SECURITY_BY_NAME else "settings.md"
+            name = f"[`{setting.name}`]({page}#{anchor(setting)})"
             rows.append([f"`{setting.kafka_name}`", status, name, _code_free(setting.note)])
     for hint in hints.SETTINGS:
         if hint.client == hints.KAFKA:
