@@ -175,7 +175,7 @@ def text_files(root: Path, suffix: str) -> Iterator[SourceFile]:
         directories[:] = sorted(set(directories) - SKIPPED_DIRECTORIES)
         for name in sorted(names):
             path = Path(directory, name)
-            if not name.endswith(suffix) or path.is_symlink() or not path.is_file():
+            if not name.endswith(suffix) or path.is_symlink() or not path.is_file() or not os.access(path, os.R_OK):
                 continue
             data = path.read_bytes()
             if b"\0" not in data and max(map(len, data.splitlines()), default=0) < LINE_BYTES:
@@ -216,7 +216,7 @@ def main() -> int:
     given = parser.parse_args()
     # A minute, the default, is long to wait for the error if no broker answers.
     settings: dict[str, Any] = {"bootstrap.servers": given.bootstrap_servers, "max.block.ms": 15_000}
-    settings |= dict(text.split("=", 1) for text in given.set)
+    settings |= {name: value for name, _, value in (text.partition("=") for text in given.set)}
     root, suffix = (given.input, "") if given.input else (Path(sysconfig.get_paths()["stdlib"]), ".py")
     files = list(text_files(root, suffix))
     if not files:

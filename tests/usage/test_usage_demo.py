@@ -45,6 +45,7 @@ def test_the_demo(kafka: KafkaCluster, run_example: Run, arrived: Arrived, texts
     [
         (["127.0.0.1:9", "--topic", "no topic"], "InvalidTopicError: "),
         (["127.0.0.1:9", "--set", "no.such=1"], "KafkaConfigurationError: "),
+        (["127.0.0.1:9", "--set", "linger.ms"], "KafkaConfigurationError: "),
         (["127.0.0.1:9", "--input", "/nonexistent"], "there is no text file below /nonexistent"),
     ],
 )
