@@ -1,11 +1,15 @@
 """Replaces each line `<!-- generated: NAME -->` of a page with the text of that name: the Sphinx extension."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable
-
-from sphinx.application import Sphinx
+from typing import TYPE_CHECKING
 
 from extension import api, tables
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx  # the tests of the pages do without it
 
 PLACE = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 
@@ -34,9 +38,14 @@ TEXTS: dict[str, Callable[[], str]] = {
 }
 
 
+def filled(page: str) -> str:
+    """Return a page with the texts in their places. Raise KeyError if it names an unknown text."""
+    return PLACE.sub(lambda place: TEXTS[place[1]](), page)
+
+
 def fill(app: Sphinx, name: str, source: list[str]) -> None:
-    """Put the texts into a page before it is parsed. Raise KeyError if a page names an unknown text."""
-    source[0] = PLACE.sub(lambda place: TEXTS[place[1]](), source[0])
+    """Put the texts into a page before it is parsed."""
+    source[0] = filled(source[0])
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

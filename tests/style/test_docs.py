@@ -5,6 +5,7 @@
 
 import ast
 import importlib
+import math
 import re
 import sys
 import textwrap
@@ -24,12 +25,19 @@ PAGES = sorted(DOCS.rglob("*.md"))
 ROOT_PAGES = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 #: Pages for engineers: their paths may begin below cyproducer/.
 FOR_ENGINEERS = [ROOT / "DESIGN.md", ROOT / "CONTRIBUTING.md", DOCS / "decisions.md"]
+#: Pages for users. The settings are one table.
+FOR_USERS = [
+    page
+    for page in [*PAGES, ROOT / "README.md", ROOT / "SECURITY.md"]
+    if page not in {*FOR_ENGINEERS, DOCS / "design.md", DOCS / "contributing.md", DOCS / "changes.md"}
+]
 MOST_WORDS_OF_DESIGN = 10_000
+LINES_OF_A_SCREEN, COLUMNS_OF_A_SCREEN = 40, 100
 MOST_COLUMNS = 120
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+\.md)(?:#[\w-]+)?\)")
+FENCE = re.compile(r"^```\{(?:literalinclude|include)\} (\S+)\n(?:.*\n)*?```$", re.MULTILINE)
 INCLUDED = re.compile(r"^```\{(?:literalinclude|include|image)\} (\S+)$", re.MULTILINE)
-PLACE = re.compile(r"^<!-- generated: ([a-z-]+) -->$", re.MULTILINE)
 #: A file or directory of this tree that a page names, with what may follow: a test's name, or a pattern.
 NAMED = re.compile(r"`((?:cyproducer|pyspark_cyproducer|tests|bench|docs|examples)/[\w./-]+)`")
 FOLDERS = (
@@ -44,6 +52,7 @@ ROW = re.compile(r"^\| \[?`([\w*-]+)`", re.MULTILINE)
 sys.path.insert(0, str(DOCS))
 tables = importlib.import_module("extension.tables")
 api = importlib.import_module("extension.api")
+generated = importlib.import_module("extension.generated")
 
 
 def label(path: Path) -> str:
@@ -174,8 +183,7 @@ def test_references_of_pages_exist(page):
     text = page.read_text()
     targets = [*LINK.findall(text), *INCLUDED.findall(text)]
     assert [target for target in targets if not (page.parent / target).exists()] == []
-    generated = (DOCS / "extension/generated.py").read_text()
-    assert [name for name in PLACE.findall(text) if f'"{name}":' not in generated] == []
+    assert generated.filled(text)
     assert text.startswith("# ") and not PATHS.search(text)
 
 
@@ -256,6 +264,17 @@ def test_each_decision_is_a_paragraph_and_each_link_to_one_leads_there():
         for anchor in DECISION.findall(path.read_text())
     }
     assert {link for link in linked if link[1] not in anchors} == set()
+
+
+def lines_on_the_screen(page: Path) -> int:
+    """Count the lines of a page with its generated tables and included files, each wrapped at COLUMNS_OF_A_SCREEN."""
+    text = FENCE.sub(lambda found: (page.parent / found[1]).read_text(), generated.filled(page.read_text()))
+    return sum(max(1, math.ceil(len(line) / COLUMNS_OF_A_SCREEN)) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("page", FOR_USERS, ids=label)
+def test_a_page_for_users_has_at_most_ten_screens(page):
+    assert lines_on_the_screen(page) <= 10 * LINES_OF_A_SCREEN
 
 
 def test_lines_are_short_except_in_tables():
