@@ -136,6 +136,7 @@ PACKAGES = {
     "group_offsets": Package((*LEAVES, "producer", "observe"), ("unit/producer", "integration/transactions")),
     # A public module: a stand-in for the tests of applications.
     "testing": Package(("api",), ("unit/tools",)),
+    "opentelemetry": Package(("errors", "types"), ("usage/test_usage_tracing.py",)),
     "logging": Package(("errors", "shm", "api"), ("usage/test_usage_logging.py",)),
     "unsupported": Package((*LEAVES,), ("usage/test_usage_import.py",)),
     "codes": Package((), ("unit/test_errors.py",)),

@@ -2,9 +2,11 @@
 
 `on_send` is called before anything else happens to a record, on the thread of `send()`. `on_acknowledgement` is called
 once for each record, just before its `on_delivery`: on the callback thread, or on the thread of `send()` if that raises
-an error. What an interceptor raises is logged and changes nothing else.
+an error. If it takes a third argument, it gets the headers that the record was sent with (KIP-512). What an interceptor
+raises is logged and changes nothing else.
 """
 
+import inspect
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -26,13 +28,13 @@ T = TypeVar("T")
 class Acknowledgement:
     """An `on_delivery` that calls the interceptors, and then the `on_delivery` of the application."""
 
-    __slots__ = ("chain", "on_delivery")
+    __slots__ = ("chain", "headers", "on_delivery")
 
-    def __init__(self, chain: "Interceptors", on_delivery: Callable[..., object] | None) -> None:
-        self.chain, self.on_delivery = chain, on_delivery
+    def __init__(self, chain: "Interceptors", on_delivery: Callable[..., object] | None, headers: Any) -> None:
+        self.chain, self.on_delivery, self.headers = chain, on_delivery, headers
 
     def __call__(self, error: KafkaError | None, metadata: RecordMetadata) -> None:
-        self.chain.acknowledge(metadata, error, BaseException)
+        self.chain.acknowledge(metadata, error, self.headers, BaseException)
         if self.on_delivery is not None:
             self.on_delivery(error, metadata)
 
@@ -46,7 +48,9 @@ class Interceptors:
         self.on_acknowledgements = [
             each for each in interceptors if callable(getattr(each, "on_acknowledgement", None))
         ]
-        self._latest = Acknowledgement(self, None)
+        #: Those of them that take the headers of the record.
+        self._with_headers = {id(each) for each in self.on_acknowledgements if _takes_headers(each)}
+        self._latest = Acknowledgement(self, None, None)
         self._without = self._latest
         self._logged: dict[tuple[int, str], tuple[float, int]] = {}
 
@@ -56,7 +60,7 @@ class Interceptors:
         """Return `send(topic, ..., timestamp_ms, on_delivery)` of the record that the interceptors return."""
         record = self.on_send(record)
         try:
-            return send(*record, self.acknowledgement(on_delivery))
+            return send(*record, self.acknowledgement(on_delivery, record.headers))
         except BaseException as error:
             self.refused(record, error)
             raise
@@ -67,7 +71,7 @@ class Interceptors:
         """Do the same for a `send` that returns a coroutine."""
         record = self.on_send(record)
         try:
-            coroutine = send(*record, self.acknowledgement(on_delivery))
+            coroutine = send(*record, self.acknowledgement(on_delivery, record.headers))
         except BaseException as error:
             self.refused(record, error)
             raise
@@ -97,15 +101,20 @@ class Interceptors:
 
     # ---------------------------------------------------------------- the outcome of a record
 
-    def acknowledgement(self, on_delivery: Any) -> Any:
-        """Return the `on_delivery` for a record: the same object for the same argument as in the last call."""
+    def acknowledgement(self, on_delivery: Any, headers: Any) -> Any:
+        """Return the `on_delivery` for a record: the same object for the same argument as in the last call.
+
+        It is another object for each record if an interceptor takes the headers.
+        """
         if not self.on_acknowledgements or (on_delivery is not None and not callable(on_delivery)):
             return on_delivery
+        if self._with_headers:
+            return Acknowledgement(self, on_delivery, headers)
         if on_delivery is None:
             return self._without
         latest = self._latest
         if latest.on_delivery is not on_delivery:
-            latest = self._latest = Acknowledgement(self, on_delivery)
+            latest = self._latest = Acknowledgement(self, on_delivery, None)
         return latest
 
     def refused(self, record: ProducerRecord, error: BaseException) -> None:
@@ -116,15 +125,18 @@ class Interceptors:
         metadata = None
         if isinstance(record.topic, str):
             metadata = RecordMetadata(str(record.topic), partition, -1, -1, -1, -1)
-        self.acknowledge(metadata, error, Exception)
+        self.acknowledge(metadata, error, record.headers, Exception)
 
     def acknowledge(
-        self, metadata: RecordMetadata | None, error: BaseException | None, caught: type[BaseException]
+        self, metadata: RecordMetadata | None, error: BaseException | None, headers: Any, caught: type[BaseException]
     ) -> None:
         """Call `on_acknowledgement` of each. Log what is `caught`: on the callback thread nothing may stop the rest."""
         for each in self.on_acknowledgements:
             try:
-                each.on_acknowledgement(metadata, error)
+                if id(each) in self._with_headers:
+                    each.on_acknowledgement(metadata, error, headers)
+                else:
+                    each.on_acknowledgement(metadata, error)
             except caught:
                 where = "" if metadata is None else f" for topic {metadata.topic!r}, partition {metadata.partition}"
                 self._warn(each, "on_acknowledgement", f"raised an exception{where}", True)
@@ -154,6 +166,15 @@ class Interceptors:
             )  # fmt: skip
         except Exception:
             pass  # a log handler has failed, which must not affect the record either
+
+
+def _takes_headers(interceptor: Any) -> bool:
+    """Return whether `on_acknowledgement` can be called with three arguments."""
+    try:
+        inspect.signature(interceptor.on_acknowledgement).bind(None, None, None)
+    except (TypeError, ValueError):  # it takes two, or it does not tell
+        return False
+    return True
 
 
 def close_quietly(extension: Any, what: str) -> None:

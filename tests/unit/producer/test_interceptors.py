@@ -49,6 +49,27 @@ def test_the_chain_changes_the_record_before_it_is_serialized(sender):
     assert type(first.acknowledged[0][0]) is RecordMetadata
 
 
+@pytest.mark.parametrize("outcome", ["written", "refused"])
+def test_an_acknowledgement_with_three_arguments_gets_the_headers_of_the_record(sender, outcome):
+    headers = []
+
+    class Headers(Notes):
+        def on_acknowledgement(self, metadata, error, found):
+            headers.append(found)
+
+    named, last = Headers(lambda record: record._replace(headers=[("n", record.value)])), Notes()
+    with KafkaProducer(sender=sender.path, interceptors=[named, last]) as producer:
+        if outcome == "written":
+            delivered = [producer.send("one", b"%d" % n) for n in range(3)]
+            assert [future.result(10).offset for future in delivered] == [0, 1, 2]
+        else:
+            for n in range(3):
+                with pytest.raises(TypeError):
+                    producer.send("one", b"%d" % n, object())
+    assert headers == [[("n", b"%d" % n)] for n in range(3)]
+    assert len(last.acknowledged) == 3
+
+
 @pytest.mark.parametrize("answer", [raising, lambda record: None, tuple, lambda record: record._asdict()])
 def test_a_wrong_answer_is_logged_and_the_chain_goes_on_with_the_last_good_record(sender, answer, caplog):
     before = Notes(lambda record: record._replace(value=b"changed"))
