@@ -24,10 +24,9 @@ __all__ = [
     "nearest",
 ]
 
-#: Whose setting it is: of Kafka's producer, of librdkafka and so confluent-kafka (or of confluent-kafka alone), of
-#: kafka-python, of Kafka's consumer, or of older versions of Kafka's producer.
-KAFKA, LIBRDKAFKA, CONFLUENT, KAFKA_PYTHON = "Kafka", "librdkafka", "confluent-kafka", "kafka-python"
-CONSUMER, OLD = "consumer", "older Kafka"
+#: Whose name it is. Of settings: Kafka's producer, librdkafka and so confluent-kafka (or confluent-kafka alone),
+#: kafka-python in any version, or others, among them Kafka's consumer. Of methods: also Java's producer, or aiokafka's.
+KAFKA, LIBRDKAFKA, CONFLUENT, KAFKA_PYTHON, OTHERS = "Kafka", "librdkafka", "confluent-kafka", "kafka-python", "others"
 JAVA, AIOKAFKA = "Java", "aiokafka"
 
 
@@ -122,12 +121,13 @@ SETTINGS = (
     Hint(KAFKA, "sasl.oauthbearer.assertion.private.key.file", _ASSERTION, accepted=("",)),
     Hint(KAFKA, "sasl.oauthbearer.assertion.private.key.passphrase", _ASSERTION, accepted=("",)),
     Hint(KAFKA, "sasl.oauthbearer.assertion.template.file", _ASSERTION, accepted=("",)),
-    # Kafka's consumer, and older versions of its producer
-    Hint(CONSUMER, "key.deserializer", _CONSUMER),
-    Hint(CONSUMER, "value.deserializer", _CONSUMER),
-    Hint(CONSUMER, "auto.offset.reset", _CONSUMER),
-    Hint(CONSUMER, "enable.auto.commit", _CONSUMER),
-    Hint(OLD, "auto.include.jmx.reporter", "leave it out: there is no JMX; see metrics()"),
+    # Kafka's consumer, older versions of Kafka's producer, clients for other languages
+    Hint(OTHERS, "key.deserializer", _CONSUMER),
+    Hint(OTHERS, "value.deserializer", _CONSUMER),
+    Hint(OTHERS, "auto.offset.reset", _CONSUMER),
+    Hint(OTHERS, "enable.auto.commit", _CONSUMER),
+    Hint(OTHERS, "auto.include.jmx.reporter", "leave it out: there is no JMX; see metrics()"),
+    Hint(OTHERS, "servers", "use bootstrap.servers"),
     # librdkafka
     Hint(LIBRDKAFKA, "metadata.broker.list", meant="bootstrap.servers"),
     Hint(LIBRDKAFKA, "request.required.acks", meant="acks"),
@@ -211,7 +211,6 @@ SETTINGS = (
     Hint(KAFKA_PYTHON, "socks5_proxy", _PROXIES),
     Hint(KAFKA_PYTHON, "receive_message_max_bytes", _LEAVE_OUT),
     Hint(KAFKA_PYTHON, "selector", _SOCKETS),
-    Hint(KAFKA_PYTHON, "servers", "use bootstrap.servers"),
     Hint(KAFKA_PYTHON, "sock_chunk_buffer_count", _LEAVE_OUT),
     Hint(KAFKA_PYTHON, "sock_chunk_bytes", _LEAVE_OUT),
     Hint(KAFKA_PYTHON, "socket_options", _SOCKETS),
