@@ -9,7 +9,7 @@ from typing import IO, Any, TextIO
 
 from cyproducer import KafkaProducer
 from cyproducer.cli.options import given_settings
-from cyproducer.config.table import SETTINGS
+from cyproducer.config.table import BY_NAME
 from cyproducer.errors import (
     InvalidTopicError,
     KafkaConfigurationError,
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 def settings_limit(settings: dict[str, Any]) -> int:
     """Return the size in bytes of the longest record that the settings allow."""
     given = settings.get("max.request.size")
-    default: int = next(setting.default for setting in SETTINGS if setting.name == "max_request_size")
+    default: int = BY_NAME["max_request_size"].default
     return default if given is None else int(given)
 
 
