@@ -1,30 +1,40 @@
-"""Shows the senders of this user and the failures of ended ones, as tables or as JSON: `cyproducer status`."""
+"""Shows the senders of this user and the failures of ended ones, once or again and again: `cyproducer status`."""
 
 import argparse
 import json
 import os
 import shutil
 import sys
-import time
 from typing import Any
 
+from cyproducer.cli.tables import milliseconds, moment, part, size, table, wrapped
+from cyproducer.cli.watch import watch
 from cyproducer.observe.status import ended_with_failures, status
 
 __all__ = ["add_arguments", "run"]
 
-_UNITS = ("B", "KiB", "MiB", "GiB")
 _WIDTH_MIN = 60
-_COLUMN_MIN = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--json", action="store_true", help="print JSON: a list with one object per sender")
     parser.add_argument("--socket", metavar="PATH", help="show only the sender that listens on this socket")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON: a list with one object per sender")
+    form.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        type=_interval,
+        nargs="?",
+        const=2.0,
+        help="show rates, again and again until Ctrl-C; default: every 2 seconds",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the status and return 0, also if there is no sender."""
+    if args.watch is not None:
+        watch(args.socket, args.watch)
     found = status(args.socket)
     ended = ended_with_failures() if args.socket is None else []
     if args.json:
@@ -40,6 +50,16 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _interval(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
+    return seconds
+
+
 def _width() -> int | None:
     """Return the width of the terminal in characters; None if the output is not a terminal: print whole lines."""
     if os.environ.get("COLUMNS") or sys.stdout.isatty():
@@ -52,18 +72,18 @@ def _text(sender: dict[str, Any], width: int | None) -> str:
     watched = "without a supervisor" if supervisor is None else f"supervisor {supervisor}"
     totals = sender["totals"]
     # The totals of a killed sender are lost.
-    since = f" since {_moment(sender['totals_since'])}" if sender["restarts"] else ""
+    since = f" since {moment(sender['totals_since'])}" if sender["restarts"] else ""
     lines = [
         f"sender {sender['sender_pid']}, cyproducer {sender['version']}",
         f"  socket     {sender['socket']}",
         f"  log        {sender['log'] or 'standard error'}",
-        *_wrapped("cluster", [sender["cluster_id"] or "not known yet", *sender["bootstrap_servers"]], width),
-        f"  since      {_moment(sender['started_at'])}, {watched}, restarted {sender['restarts']} times",
-        *_wrapped(
+        *wrapped("cluster", [sender["cluster_id"] or "not known yet", *sender["bootstrap_servers"]], width),
+        f"  since      {moment(sender['started_at'])}, {watched}, restarted {sender['restarts']} times",
+        *wrapped(
             "delivered",
             [
                 f"{totals['records']} records{since}",
-                _size(totals["bytes"]),
+                size(totals["bytes"]),
                 f"{totals['batches']} batches in {totals['requests']} requests",
                 f"{totals['retries']} retries",
                 f"{totals['errors']} errors",
@@ -72,18 +92,18 @@ def _text(sender: dict[str, Any], width: int | None) -> str:
         ),
     ]
     if sender["last_error"]:
-        lines += _wrapped("last error", sender["last_error"].split(", "), width)
-    lines += _table(
+        lines += wrapped("last error", sender["last_error"].split(", "), width)
+    lines += table(
         ["pid", "uid", "application", "in use", "records", "oldest", "blocked"],
         [
             [
                 str(f["pid"]),
                 str(f["uid"]),
                 f["app"],
-                _part(f["buffer_in_use"], f["buffer_memory"]),
+                part(f["buffer_in_use"], f["buffer_memory"]),
                 str(f["records_sent"]),
-                _milliseconds(f["oldest_unacked_ms"]),
-                _milliseconds(f["blocked_ms"]),
+                milliseconds(f["oldest_unacked_ms"]),
+                milliseconds(f["blocked_ms"]),
             ]
             for f in sender["front_ends"]
         ],
@@ -94,7 +114,7 @@ def _text(sender: dict[str, Any], width: int | None) -> str:
     transactions = sender.get("transactions", [])  # a sender may be older
     if transactions:
         lines += _transactions(transactions, width)
-    lines += _table(
+    lines += table(
         ["broker", "address", "state", "in flight"],
         [
             [str(c["broker_id"]), f"{c['host']}:{c['port']}", c["state"], str(c["in_flight"])]
@@ -108,14 +128,14 @@ def _text(sender: dict[str, Any], width: int | None) -> str:
 
 
 def _transactions(rows: list[dict[str, Any]], width: int | None) -> list[str]:
-    return _table(
+    return table(
         ["transactional id", "application", "phase", "for", "failed"],
         [
             [
                 row["transactional_id"],
                 f"{row['participants']} processes" if row["app"] is None else row["app"],
                 row["phase"],
-                _milliseconds(row["phase_ms"]),
+                milliseconds(row["phase_ms"]),
                 row["failed"] or "-",
             ]
             for row in rows
@@ -132,7 +152,7 @@ def _text_of_ended(sender: dict[str, Any], width: int | None) -> str:
             f"ended: sender {sender['pid']}, cyproducer {sender['version']}",
             f"  socket     {sender['socket']}",
             f"  log        {sender['log'] or 'standard error'}",
-            *_wrapped("servers", sender["bootstrap_servers"] or [], width),
+            *wrapped("servers", sender["bootstrap_servers"] or [], width),
             *_failures(sender["ledger"], width),
         ]
     )
@@ -141,66 +161,10 @@ def _text_of_ended(sender: dict[str, Any], width: int | None) -> str:
 def _failures(rows: list[dict[str, Any]], width: int | None) -> list[str]:
     if not rows:
         return []
-    return _table(
+    return table(
         ["failed", "application", "topic", "cause", "last"],
-        [[str(r["count"]), r["app"], r["topic"], r["cause"], _moment(r["last"])] for r in rows],
+        [[str(r["count"]), r["app"], r["topic"], r["cause"], moment(r["last"])] for r in rows],
         "",
         width,
         flexible=[1, 2, 3],
     )
-
-
-def _wrapped(name: str, parts: list[str], width: int | None) -> list[str]:
-    """Return lines with the parts separated by commas; line breaks are only between parts."""
-    lines = [f"  {name:<11}"]
-    for number, part in enumerate(parts):
-        text = part + ("," if number < len(parts) - 1 else "")
-        if number and width is not None and len(lines[-1]) + 1 + len(text) > width:
-            lines.append(" " * 13 + text)
-        else:
-            lines[-1] += (" " if number else "") + text
-    return lines
-
-
-def _table(head: list[str], rows: list[list[str]], empty: str, width: int | None, flexible: list[int]) -> list[str]:
-    """Return the lines of a table; the widest flexible columns are shortened until a row fits into `width`."""
-    if not rows:
-        return [f"  {empty}"]
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    while width is not None and sum(widths) + 2 * len(widths) > width:
-        widest = max(flexible, key=lambda column: widths[column])
-        if widths[widest] <= _COLUMN_MIN:
-            break
-        widths[widest] -= 1
-    return [
-        "  " + "  ".join(_cut(cell, size).ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
-        for row in [head, *rows]
-    ]
-
-
-def _cut(text: str, size: int) -> str:
-    return text if len(text) <= size else text[: size - 2] + ".."
-
-
-def _part(number: int, whole: int) -> str:
-    """Return "number/whole", both in the unit of the whole."""
-    text = _size(whole)
-    unit = _UNITS.index(text.rpartition(" ")[2])
-    return f"{number / 1024**unit:.1f}/{text}"
-
-
-def _size(number: int) -> str:
-    value = float(number)
-    for unit in _UNITS:
-        if value < 1024 or unit == _UNITS[-1]:
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def _milliseconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} ms"
-
-
-def _moment(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

@@ -17,7 +17,7 @@ SENDER: dict[str, Any] = {
 
 def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **fields: Any) -> list[str]:
     monkeypatch.setattr(status, "status", lambda path: [{**SENDER, **fields}])
-    assert status.run(argparse.Namespace(json=False, socket="/run/s.sock")) == 0
+    assert status.run(argparse.Namespace(json=False, socket="/run/s.sock", watch=None)) == 0
     return capsys.readouterr().out.splitlines()
 
 
