@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from cyproducer.cli.tables import milliseconds, moment, part, size, table
 from cyproducer.observe.status import status
-from cyproducer.shm import system_clock
 
 __all__ = ["watch"]
 
@@ -25,7 +24,7 @@ def watch(path: str | None, every_s: float) -> NoReturn:
     """
     before: tuple[float, dict[Key, float]] | None = None
     while True:
-        senders, now = status(path), system_clock.monotonic()
+        senders, now = status(path), time.monotonic()
         rates = _Rates(senders, now, before)
         is_terminal = sys.stdout.isatty()
         width, height = shutil.get_terminal_size((_WIDTH, _HEIGHT)) if is_terminal else (_WIDTH, 0)
@@ -37,7 +36,7 @@ def watch(path: str | None, every_s: float) -> NoReturn:
         else:
             print("\n".join(lines), end="\n\n", flush=True)
         before = now, rates.totals
-        time.sleep(max(0.0, every_s - (system_clock.monotonic() - now)))
+        time.sleep(max(0.0, every_s - (time.monotonic() - now)))
 
 
 class _Rates:
