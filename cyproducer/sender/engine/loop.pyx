@@ -42,7 +42,7 @@ cdef tuple CONNECTION_STATES = tuple(connection_state.ConnectionState)
 cdef class Loop:
     """The data plane of one sender.
 
-    settings: sender-side settings (max_request_size, request_timeout_ms, retry_backoff_ms, ...) as numbers.
+    settings: those of the sender, of which it reads client_id here. `front_ends` has read the others.
     front_ends: the front-ends that it serves. The loop closes them with itself.
     """
 
