@@ -2,7 +2,8 @@
 
 The script makes an environment in the user's cache directory, builds the package into it, and replaces itself with
 the demo from there. Finished steps are not repeated, so the second run needs no network. The script runs
-by its path with nothing installed: it imports only the standard library, and old versions of Python can parse it.
+by its path with nothing installed: it imports only the standard library and, after the check of the version,
+devkafka, and old versions of Python can parse it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ sys.path.pop(0)
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterator
 
 PYTHON_MINIMUM = (3, 11)
-JAVA_MINIMUM = 17
 BUILD_TOOLS = ["setuptools>=77", "Cython>=3.1", "wheel"]
 # The sources of the package, relative to the root of the source tree.
 SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "cyproducer", "pyspark_cyproducer"]
@@ -30,6 +29,7 @@ SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "cyproducer", "
 TOOLS = ["tools/demo", "tools/devkafka", "examples"]
 SUFFIXES = (".py", ".pyi", ".pyx", ".pxd", ".h", ".c", ".toml", ".md", ".typed", "LICENSE")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.join(ROOT, "tools"))
 
 
 class BootstrapError(Exception):
@@ -45,13 +45,7 @@ def main(arguments: list[str]) -> int:
     """Do the unfinished steps, then replace this process with the demo. Return an exit status only after a failure."""
     try:
         check_python()
-        java = has_java()
-        if not java:
-            say(
-                f"There is no Java runtime of version {JAVA_MINIMUM} or later. The demo uses librdkafka's mock cluster "
-                "instead of Kafka, and no Spark. To install Java on Debian: apt-get install openjdk-17-jre-headless."
-            )
-        python, tools = environment(java)
+        python, tools = environment(has_java())
     except BootstrapError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
@@ -86,27 +80,15 @@ def check_python() -> None:
 
 
 def has_java() -> bool:
-    """Return whether JAVA_HOME or PATH leads to a Java runtime that is new enough."""
-    home = os.environ.get("JAVA_HOME")
-    for java in [home and os.path.join(home, "bin", "java"), shutil.which("java")]:
-        if not java:
-            continue
-        try:
-            answer = subprocess.run([java, "-version"], capture_output=True, timeout=60)
-        except (OSError, subprocess.SubprocessError):
-            continue
-        version = re.search(rb'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-        if version and int(version.group(1)) >= JAVA_MINIMUM:
-            return True
-    return False
+    """Return whether there is a Java runtime for Kafka and Spark. If not, print what to install."""
+    from devkafka.maven import JavaMissingError, find_java
 
-
-def cache_directory() -> str:
-    """Return the user's cache directory of this package, which also holds Kafka's jars."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(base, "cyproducer")
+    try:
+        find_java()
+    except JavaMissingError as error:
+        say(f"{error} Without it, the demo uses librdkafka's mock cluster instead of Kafka, and no Spark.")
+        return False
+    return True
 
 
 def environment(java: bool) -> tuple[str, str]:
@@ -114,6 +96,8 @@ def environment(java: bool) -> tuple[str, str]:
 
     Return its interpreter, and the directory of the demo's own modules.
     """
+    from devkafka.maven import cache_directory
+
     # There is one environment per interpreter and source tree. It is outside the tree, because the tree's path may
     # contain characters that a virtual environment cannot handle.
     name = hashlib.sha256(os.fsencode("\0".join([ROOT, sys.version, sys.base_prefix]))).hexdigest()[:12]
@@ -140,14 +124,14 @@ def make_venv(place: str, python: str) -> None:
     say(f"Making an environment in {place} ...")
     shutil.rmtree(os.path.join(place, "venv"), ignore_errors=True)
     for stamp in ("needs", "package"):
-        note(place, stamp, "")
+        set_done(place, stamp, "")
     command = [sys.executable, "-m", "venv", os.path.join(place, "venv")]
     made = subprocess.run(command, stderr=subprocess.PIPE)  # after Ctrl-C, its traceback is of no use
     sys.stderr.write(made.stderr.decode(errors="replace"))
     if made.returncode:
         raise BootstrapError("the environment could not be made. Debian, Ubuntu: apt-get install python3-venv")
     pip(python, BUILD_TOOLS)
-    note(place, "venv", "\n".join(BUILD_TOOLS))
+    set_done(place, "venv", "\n".join(BUILD_TOOLS))
 
 
 def install_needs(place: str, python: str, extras: list[str]) -> None:
@@ -162,7 +146,7 @@ def install_needs(place: str, python: str, extras: list[str]) -> None:
     size = " (with PySpark: a download of about 500 MB, 850 MB on disk)" if "spark" in extras else ""
     say(f"Installing the demo's requirements{size} ...")
     pip(python, needs)
-    note(place, "needs", "\n".join(needs))
+    set_done(place, "needs", "\n".join(needs))
 
 
 def install_package(place: str, python: str) -> None:
@@ -178,7 +162,7 @@ def install_package(place: str, python: str) -> None:
         file.write(f"[build_ext]\nparallel = {os.cpu_count() or 1}\n")
     arguments = ["--no-build-isolation", "--no-deps", "--no-index", "--force-reinstall", tree]
     pip(python, arguments, {"DIST_EXTRA_CONFIG": extra})
-    note(place, "package", fingerprint)
+    set_done(place, "package", fingerprint)
 
 
 def copy_sources(tree: str) -> str:
@@ -243,7 +227,7 @@ def done(place: str, what: str, state: str) -> bool:
     return os.path.exists(path) and read(path) == state.encode()
 
 
-def note(place: str, what: str, state: str) -> None:
+def set_done(place: str, what: str, state: str) -> None:
     """Store atomically that the step `what` was finished with this state."""
     path = os.path.join(place, what + ".done")
     with open(path + ".new", "wb") as file:
