@@ -19,7 +19,7 @@
 #include "cyproducer/shm/sizes.h"
 #include "cyproducer/shm/transaction.h"
 
-#define CYP_LAYOUT_VERSION 13u
+#define CYP_LAYOUT_VERSION 14u
 #define CYP_ARENA_MAGIC 0x616e657261707963ull    /* "cyparena" */
 #define CYP_OUTCOMES_MAGIC 0x656d6f6374757063ull
 #define CYP_SNAPSHOT_MAGIC 0x70616e7370796373ull
@@ -352,7 +352,7 @@ enum cyp_topic_state_word {
 
 typedef struct {
     uint32_t state;             /* CYP_TOPIC_; stored after the fields below */
-    uint32_t first;             /* the first generation of the name in the snapshot */
+    uint32_t generation;        /* in which the name has the number: that of the row in the snapshot, which can be odd */
     char name[CYP_TOPIC_NAME_BYTES];
 } cyp_topic_state;
 

@@ -50,7 +50,7 @@ cdef dict topic_readings(
 
 cdef str _name_of(const cyp_topic_row *row):
     """Return the name of a row of the snapshot; None if it has none."""
-    cdef uint32_t generation = load_acquire32(&row.generation)  # pairs with cyp_topic_keep
+    cdef uint32_t generation = load_acquire32(&row.generation)  # pairs with cyp_topic_publish
     cdef uint32_t size = load_relaxed32(&row.name_bytes)
     cdef bytes name = row.name[:min(size, <uint32_t>CYP_TOPIC_NAME_BYTES)]
     if generation & 1 or not topic_is_valid(row, generation):

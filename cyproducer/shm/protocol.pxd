@@ -417,7 +417,7 @@ cdef extern from "cyproducer/shm/layout.h" nogil:
 
     ctypedef struct cyp_topic_state:
         uint32_t state
-        uint32_t first
+        uint32_t generation
         char *name
 
     ctypedef struct cyp_partition_row:
@@ -646,7 +646,6 @@ cdef extern from "cyproducer/shm/snapshot.h" nogil:
     const uint32_t CYP_SHARE_FULL
     const uint32_t CYP_CHANGE_ALL
     const uint32_t CYP_CHANGE_LOST
-    const uint32_t CYP_TOPIC_GENERATION_MASK
     const uint32_t CYP_INDEX_MASK
 
     enum:
@@ -657,12 +656,13 @@ cdef extern from "cyproducer/shm/snapshot.h" nogil:
     int16_t topic_error "cyp_topic_error"(uint64_t word) noexcept
     uint32_t topic_id "cyp_topic_id"(uint32_t number, uint32_t generation) noexcept
     uint32_t topic_id_number "cyp_topic_id_number"(uint32_t id) noexcept
-    bint topic_id_is_valid "cyp_topic_id_is_valid"(uint32_t id, uint32_t first, uint32_t generation) noexcept
     bint topic_is_valid "cyp_topic_is_valid"(const cyp_topic_row *row, uint32_t generation) noexcept
     void topic_retire "cyp_topic_retire"(cyp_topic_row *row) noexcept
+    void topic_publish "cyp_topic_publish"(cyp_topic_row *row, uint32_t generation) noexcept
     void topic_keep "cyp_topic_keep"(cyp_topic_row *row) noexcept
+    uint32_t topic_next_generation "cyp_topic_next_generation"(const cyp_topic_row *row) noexcept
     uint64_t name_word "cyp_name_word"(const char *name, uint32_t bytes, uint32_t at) noexcept
-    void topic_name "cyp_topic_name"(cyp_topic_row *row, const char *name, uint32_t bytes) noexcept
+    void topic_name "cyp_topic_name"(cyp_topic_row *row, const char *name, uint32_t bytes, uint32_t generation) noexcept
     uint32_t topic_named "cyp_topic_named"(const cyp_topic_row *row, const char *name, uint32_t bytes) noexcept
     uint64_t topic_hash "cyp_topic_hash"(const char *name, uint32_t bytes) noexcept
     uint32_t topic_find "cyp_topic_find"(

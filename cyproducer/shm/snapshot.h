@@ -39,20 +39,12 @@ static inline int16_t cyp_topic_error(uint64_t word) { return (int16_t)(uint16_t
 
 /* What a slot row has as its topic: the number, and above it the low bits of the generation. */
 #define CYP_TOPIC_NUMBER_BITS 14
-#define CYP_TOPIC_GENERATION_MASK ((1u << (32 - CYP_TOPIC_NUMBER_BITS)) - 1)
 _Static_assert(CYP_TOPICS_MAX == 1u << CYP_TOPIC_NUMBER_BITS, "an id holds every number");
 
 static inline uint32_t cyp_topic_id(uint32_t number, uint32_t generation) {
     return generation << CYP_TOPIC_NUMBER_BITS | number;
 }
 static inline uint32_t cyp_topic_id_number(uint32_t id) { return id & (CYP_TOPICS_MAX - 1); }
-
-/* Return whether the id has one of the generations of the present name. `first`: the first of them; `generation`: the
- * present one of the number, which is odd while the number is being given back. */
-static inline bool cyp_topic_id_is_valid(uint32_t id, uint32_t first, uint32_t generation) {
-    uint32_t of_id = id >> CYP_TOPIC_NUMBER_BITS;
-    return !(of_id & 1) && ((generation - of_id) & CYP_TOPIC_GENERATION_MASK) <= generation - first;
-}
 
 /* Return whether a number that was read with this generation still has its name. The owner calls this after it has opened
  * a slot with the number, before it commits the first record. */
@@ -68,10 +60,21 @@ static inline void cyp_topic_retire(cyp_topic_row *row) {
     cyp_fence_seq_cst(); /* pairs with that in cyp_topic_is_valid: the owner sees the odd value, or the sender the slot */
 }
 
-/* Let a retired number keep its name. */
-static inline void cyp_topic_keep(cyp_topic_row *row) {
+/* Let the number have the name in its row, in this generation, which is even. */
+static inline void cyp_topic_publish(cyp_topic_row *row, uint32_t generation) {
     /* release: pairs with the acquire in cyp_topic_named: the name is there */
-    cyp_store_release_u32(&row->generation, (cyp_load_relaxed_u32(&row->generation) | 1) + 1);
+    cyp_store_release_u32(&row->generation, generation);
+}
+
+/* Let a retired number keep its name. The generation is the former one: an owner that has opened a slot meanwhile has not
+ * committed, or does so with the right name, and the next search finds the slot. */
+static inline void cyp_topic_keep(cyp_topic_row *row) {
+    cyp_topic_publish(row, cyp_load_relaxed_u32(&row->generation) & ~1u);
+}
+
+/* Return the generation in which the next name can have the number. */
+static inline uint32_t cyp_topic_next_generation(const cyp_topic_row *row) {
+    return (cyp_load_relaxed_u32(&row->generation) | 1) + 1;
 }
 
 /* ------------------------------------------------------------------ names */
@@ -82,19 +85,19 @@ static inline uint64_t cyp_name_word(const char *name, uint32_t bytes, uint32_t 
     return word;
 }
 
-/* Give a number a name, in the next generation. The former name, if any, must be retired. */
-static inline void cyp_topic_name(cyp_topic_row *row, const char *name, uint32_t bytes) {
+/* Give a number a name, in a generation that no other name has had. The former name, if any, must be retired. */
+static inline void cyp_topic_name(cyp_topic_row *row, const char *name, uint32_t bytes, uint32_t generation) {
     cyp_topic_retire(row); /* its fence pairs with that in cyp_topic_named: who sees a new word sees the odd generation */
     for (uint32_t at = 0; at < bytes; at += 8) {
         cyp_store_relaxed_u64(&row->name_words[at / 8], cyp_name_word(name, bytes, at));
     }
     cyp_store_relaxed_u32(&row->name_bytes, bytes);
-    cyp_topic_keep(row);
+    cyp_topic_publish(row, generation);
 }
 
 /* Return the generation in which the row has this name; 0 if it does not have it. */
 static inline uint32_t cyp_topic_named(const cyp_topic_row *row, const char *name, uint32_t bytes) {
-    uint32_t generation = cyp_load_acquire_u32(&row->generation); /* pairs with cyp_topic_keep */
+    uint32_t generation = cyp_load_acquire_u32(&row->generation); /* pairs with cyp_topic_publish */
     if ((generation & 1) || cyp_load_relaxed_u32(&row->name_bytes) != bytes) return 0;
     for (uint32_t at = 0; at < bytes; at += 8) {
         if (cyp_load_relaxed_u64(&row->name_words[at / 8]) != cyp_name_word(name, bytes, at)) return 0;

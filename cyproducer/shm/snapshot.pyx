@@ -94,7 +94,7 @@ cdef class Snapshot:
         published = load_acquire(&self.header.published)
         topics = {}
         for number in range(CYP_TOPICS_MAX):
-            generation = load_acquire32(&self.rows[number].generation)  # pairs with cyp_topic_keep
+            generation = load_acquire32(&self.rows[number].generation)  # pairs with cyp_topic_publish
             if topic_load(&self.rows[number]) == 0:
                 continue
             name = self.rows[number].name[:self.rows[number].name_bytes].decode()
@@ -140,12 +140,13 @@ cdef class SnapshotWriter(Snapshot):
         self.header.layout_version = CYP_LAYOUT_VERSION
         self.header.magic = CYP_SNAPSHOT_MAGIC
 
-    def enter(self, uint32_t number, bytes name):
+    def enter(self, uint32_t number, bytes name, uint32_t generation=0):
         """Enter a topic, whose name has this number. Give the row its name unless it has it. A free number is retired.
 
-        Raise ValueError if the number or the name is too large, OverflowError if the index is full.
+        `generation`: in which the name has the number; 0: the next one. Raise ValueError if the number or the
+        name is too large, OverflowError if the index is full.
         """
-        cdef uint32_t place = 0, generation = 0
+        cdef uint32_t place = 0, found = 0
         cdef cyp_topic_row *row
         if number >= CYP_TOPICS_MAX or len(name) >= CYP_TOPIC_NAME_BYTES:
             raise ValueError(
@@ -154,9 +155,9 @@ cdef class SnapshotWriter(Snapshot):
             )
         row = &self.rows[number]
         if row.generation == 0 or row.generation & 1:
-            topic_name(row, <const char *>name, <uint32_t>len(name))
+            topic_name(row, <const char *>name, <uint32_t>len(name), generation or topic_next_generation(row))
         CRASHPOINT(b"publish.topic-named")
-        if self.number_of(name, &place, &generation) != CYP_NONE:
+        if self.number_of(name, &place, &found) != CYP_NONE:
             return
         if load_relaxed(&self.index[place]) != 0:
             raise OverflowError("the index of topics is full")

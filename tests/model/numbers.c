@@ -32,7 +32,7 @@ static struct world {
     cyp_topic_row row;
     cyp_slot_row slot;
     uint64_t index[CYP_TOPIC_INDEX_ENTRIES];
-    uint32_t state, first, name;            /* of the number in the state region */
+    uint32_t state, generation, name;       /* of the number in the state region */
 } W;
 
 struct owner {
@@ -42,7 +42,7 @@ struct owner {
 };
 
 struct sender {
-    uint32_t first, rounds;
+    uint32_t generation, rounds;
     char name;
     bool started, retired, searched, held, free;
 };
@@ -116,8 +116,7 @@ static void take(void) {
     uint64_t word = cyp_slot_peek(&W.slot);
     if (!cyp_word_count(word) || cyp_word_state(word) == CYP_DONE) return;
     uint32_t id = cyp_load_relaxed_u32(&W.slot.topic);
-    uint32_t generation = cyp_load_relaxed_u32(&W.row.generation);
-    model_check(cyp_topic_id_is_valid(id, S.first, generation), "a committed batch has a generation that is too old");
+    model_check(id == cyp_topic_id(0, S.generation), "a committed batch has another generation");
     model_check(!S.free && S.name == G.meant, "a committed batch goes to another topic");
     cyp_slot_seal(&W.slot, true, cyp_word_generation(word), 1 << 16);
     cyp_slot_done(&W.slot, cyp_word_generation(word));
@@ -160,7 +159,7 @@ static void settle(void) {
 
 static void enter(void) {
     uint32_t place, generation = cyp_load_relaxed_u32(&W.row.generation);
-    if (generation == 0 || generation & 1) cyp_topic_name(&W.row, &S.name, 1);
+    if (generation == 0 || generation & 1) cyp_topic_name(&W.row, &S.name, 1, S.generation);
     if (cyp_topic_find(W.index, &W.row, &S.name, 1, &place, &generation) == CYP_NONE) {
         cyp_topic_enter(W.index, place, 0, cyp_topic_hash(&S.name, 1));
     }
@@ -169,10 +168,10 @@ static void enter(void) {
 /* The free number gets the other name. */
 static void name(void) {
     S.name = NAMES[S.name == NAMES[0]];
-    S.first = (cyp_load_relaxed_u32(&W.row.generation) | 1) + 1;
+    S.generation = cyp_topic_next_generation(&W.row);
     S.free = false;
     cyp_store_relaxed_u32(&W.name, (uint32_t)S.name);
-    cyp_store_relaxed_u32(&W.first, S.first);
+    cyp_store_relaxed_u32(&W.generation, S.generation);
     cyp_store_release_u32(&W.state, CYP_TOPIC_USED);
     enter();
 }
@@ -180,7 +179,7 @@ static void name(void) {
 static void start(void) {
     uint32_t state = cyp_load_acquire_u32(&W.state);
     S.name = (char)cyp_load_relaxed_u32(&W.name);
-    S.first = cyp_load_relaxed_u32(&W.first);
+    S.generation = cyp_load_relaxed_u32(&W.generation);
     for (uint32_t i = 0; i < CYP_TOPIC_INDEX_ENTRIES; i++) cyp_store_release_u64(&W.index[i], 0);
     if (state == CYP_TOPIC_RETIRED) cyp_store_release_u32(&W.state, CYP_TOPIC_FREE);
     S.free = state != CYP_TOPIC_USED;
@@ -249,7 +248,7 @@ static void born(struct state *s) {
     model_place(&W.slot.topic, "topic", 0, 0);
     for (int i = 0; i < (int)CYP_TOPIC_INDEX_ENTRIES; i++) model_place(&W.index[i], "index", i, 0);
     model_place(&W.state, "state", 0, 1 << OWNER);
-    model_place(&W.first, "first", 0, 1 << OWNER);
+    model_place(&W.generation, "state generation", 0, 1 << OWNER);
     model_place(&W.name, "state name", 0, 1 << OWNER);
     sender->started = true;
     sender->free = true;                    /* it gives the number its first name next */

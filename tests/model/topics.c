@@ -111,7 +111,7 @@ static void announce(uint32_t number) {
 
 static void enter(void) {
     uint32_t place, generation = cyp_load_relaxed_u32(&W.row.generation);
-    if (generation == 0) cyp_topic_keep(&W.row);    /* numbers.c has the store of the name, which is empty here */
+    if (generation == 0) cyp_topic_publish(&W.row, 2);  /* numbers.c has the store of the name, which is empty here */
     if (cyp_topic_find(W.index, &W.row, NAME, 0, &place, &generation) == CYP_NONE) {
         cyp_topic_enter(W.index, place, 0, cyp_topic_hash(NAME, 0));
     }

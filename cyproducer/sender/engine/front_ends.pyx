@@ -258,7 +258,7 @@ cdef class FrontEnds:
             encoded = name.encode()
             number = add_topic(&self.core, encoded).number
             self.topic_numbers[name] = number
-            self.snapshot.enter(number, encoded)
+            self.snapshot.enter(number, encoded, self.core.topics.table[number].generation)
             return number
         number = found
         if self.core.topics.table[number].topic_numbers.retired:
@@ -287,7 +287,7 @@ cdef class FrontEnds:
             if not self.core.topics.table[number].topics.free \
                     and not self.core.topics.table[number].topic_numbers.retired:
                 self.topic_numbers[name.decode()] = number
-                self.snapshot.enter(number, name)
+                self.snapshot.enter(number, name, self.core.topics.table[number].generation)
         self.snapshot.announce_all()
         for former in predecessor_state.front_ends:
             self.core.state_header.next_attach_id = max(

@@ -249,7 +249,7 @@ cdef ClientBatch *admit(
         if batch.intake.state != BATCH_NONE:
             release_batch(core, batch, -1, -1, CODE_UNKNOWN_PARTITION, NULL)
         return NULL
-    if not topic_id_is_valid(id, core.topics.table[topic].first, load_relaxed32(&core.topic_rows[topic].generation)):
+    if id != topic_id(topic, core.topics.table[topic].generation):
         flag_violation(core, front_end, VIOLATION_TOPIC)
         release_batch(core, batch, -1, -1, CODE_INVALID_BATCH, NULL)
         return NULL

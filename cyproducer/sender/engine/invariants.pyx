@@ -37,8 +37,9 @@ cdef void _check_topics(Core *core) noexcept nogil:
         free_topics += core.topics.table[index].topics.free
         check(not core.topics.table[index].topics.free or core.topic_rows[index].generation & 1,
               b"a number without a name has an odd generation")
-        check(not core.topics.table[index].topic_numbers.retired or core.topic_rows[index].generation & 1,
-              b"a retired number has an odd generation")
+        check(core.topics.table[index].topics.free or core.topic_rows[index].generation
+              == core.topics.table[index].generation + core.topics.table[index].topic_numbers.retired,
+              b"the generation of a name is odd only while its number is retired")
     check(free_topics == core.topics.free_topic_count, b"free_topics has the numbers without a name")
     for index in range(core.topics.lane_count):
         free_rows += core.topics.lanes[index] == NULL

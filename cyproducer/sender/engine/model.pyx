@@ -385,7 +385,7 @@ ctypedef struct Topic:
     char name[256]
     uint32_t name_bytes
     uint32_t number
-    uint32_t first                  # generation in which the name got the number
+    uint32_t generation             # in which the name has the number
     TopicLoop loop
     TopicTopics topics
     TopicTopicNumbers topic_numbers

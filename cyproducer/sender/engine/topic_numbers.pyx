@@ -2,8 +2,9 @@
 
 A front-end keeps the number of a name, and may be stopped at any point. So a number is retired first: its generation
 becomes odd, and a front-end that opens a batch after that sees it and commits nothing. Then all slots are searched for
-batches with the number. If there is one, or if the name is used again meanwhile, the number keeps its name, in the next
-generation. Otherwise the number is free. DESIGN.md, "Topic numbers", says why no batch can reach a wrong topic.
+batches with the number. If there is one, or if the name is used again meanwhile, the number keeps its name, in the same
+generation. Otherwise the number is free, and the next name has it in the next generation. DESIGN.md, "Topic numbers",
+says why no batch can reach a wrong topic.
 
 The order of the stores: the epoch in which new lanes begin is raised, the number is RETIRED in the state region, the
 rows of its partitions are FREE, the snapshot is cleared, the number is FREE. A successor that finds RETIRED does what

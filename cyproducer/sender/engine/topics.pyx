@@ -76,10 +76,10 @@ cdef Topic *add_topic(Core *core, bytes name) except NULL:
     _reset_topic(topic, False)
     topic.name_bytes = <uint32_t>len(name)
     memcpy(topic.name, <const char *>name, len(name))
-    topic.first = (core.topic_rows[topic.number].generation | 1) + 1
+    topic.generation = topic_next_generation(&core.topic_rows[topic.number])
     state = topic_state(core, topic.number)
     memcpy(state.name, topic.name, CYP_TOPIC_NAME_BYTES)
-    state.first = topic.first
+    state.generation = topic.generation
     CRASHPOINT(b"attach.topic-named")
     store_release32(&state.state, CYP_TOPIC_USED)  # a successor sees it with its whole name
     CRASHPOINT(b"attach.topic-used")
@@ -106,7 +106,7 @@ cdef Topic *restore_topic(Core *core, uint32_t number) except NULL:
     memcpy(topic.name, state.name, CYP_TOPIC_NAME_BYTES - 1)
     while topic.name[topic.name_bytes]:
         topic.name_bytes += 1
-    topic.first = state.first
+    topic.generation = state.generation
     topic.topic_numbers.retired = state.state == CYP_TOPIC_RETIRED
     topic.loop.not_refreshed = True
     return topic
