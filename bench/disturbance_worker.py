@@ -20,7 +20,7 @@ from cyproducer import KafkaProducer
 STOPPED_S, CONTINUED_S = 0.1, 0.005
 WARM_UP_S = 15.0
 SETTLED_S = 1.0
-"""The first second of a disturbed interval is also reported apart: in it, the slow partitions are found."""
+"""The first second of a disturbed interval is also reported apart: in it, further connections are opened."""
 
 
 class Timed:

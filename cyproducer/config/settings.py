@@ -71,6 +71,7 @@ class Settings:
     partitioner_rack_aware: bool
     client_rack: str
     connections_max_idle_ms: int
+    connections_per_broker: int
     client_dns_lookup: str
     send_buffer_bytes: int
     receive_buffer_bytes: int

@@ -6,10 +6,46 @@ SENDING = (
     Mutant(
         "in-flight-one-more",
         "a broker gets one request more than it may have in flight",
-        "or node.connection.in_flight >= most or",
-        "or node.connection.in_flight > most or",
+        "or node.connection.in_flight >= core.settings.max_in_flight\n",
+        "or node.connection.in_flight > core.settings.max_in_flight\n",
         "P7",
         ("integration/engine/test_engine_ready.py",),
+    ),
+    Mutant(
+        "connection-in-flight",
+        "a lane changes its connection to a broker while something of it is in flight",
+        "                if not backlog.lane.wire.in_flight \\\n",
+        "                if True \\\n",
+        "P7",
+        ("integration/engine/test_engine_pool.py::test_others_that_share_each_request_with_a_slow_partition_leave_it",),
+    ),
+    Mutant(
+        "connection-of-returned-leader",
+        "a partition whose leader changes and returns goes by another connection than what is in flight",
+        "            if wire.wire.state == WIRE_IN_FLIGHT and first_connection(wire.wire.request.connection.node) "
+        "== broker:\n",
+        "            if False:\n",
+        "P7",
+        (
+            "integration/engine/test_engine_pool.py"
+            "::test_a_leader_that_changes_and_returns_gets_the_batches_by_the_same_connection",
+        ),
+    ),
+    Mutant(
+        "leaving-not-held",
+        "a lane that shares all its requests with a slow one is never held until it can leave their connection",
+        "    if lane.drain.collected or is_leaving(lane):\n",
+        "    if lane.drain.collected:\n",
+        "P3",
+        ("integration/engine/test_engine_pool.py::test_others_that_share_each_request_with_a_slow_partition_leave_it",),
+    ),
+    Mutant(
+        "throttle-one-connection",
+        "a throttle time counts for one connection to the broker",
+        "    node = first_connection(node)\n    while node != NULL:\n        node.connection.muted_until_ns",
+        "    while node != NULL:\n        node.connection.muted_until_ns",
+        "P4",
+        ("integration/engine/test_engine_pool.py::test_a_throttle_time_counts_for_all_connections",),
     ),
     Mutant(
         "first-batch-alone",
@@ -79,9 +115,8 @@ SENDING = (
     Mutant(
         "requests-unwritten",
         "requests are made while an earlier one is not written yet",
-        "    return node.connection.out_head != NULL or node.connection.in_flight >= most or window_room(core, node) "
-        "== 0\n",
-        "    return node.connection.in_flight >= most or window_room(core, node) == 0\n",
+        "        node.connection.out_head != NULL or node.connection.in_flight >= core.settings.max_in_flight\n",
+        "        node.connection.in_flight >= core.settings.max_in_flight\n",
         "P3",
         ("integration/engine/test_engine_ready.py::test_no_request_is_made_before_the_one_before_it_is_written",),
     ),

@@ -1,5 +1,6 @@
 """Drives a cluster of stand-in brokers on the virtual clock, with the faults of the present weather."""
 
+import itertools
 import random
 import socket
 import uuid
@@ -27,6 +28,8 @@ from simulation.weather import (
 CODES = dict.fromkeys((API_VERSIONS, DESCRIBE_PRODUCERS), (ANY, ANY))
 HOST = "127.0.0.1"
 POISON = b"!"  # a value with this end is refused
+PRODUCER_ID_AT = 43  # in a record batch
+NO_PRODUCER_ID = b"\xff" * 8
 
 
 class SimulatedNode(Node):
@@ -48,6 +51,7 @@ class Connection:
         self.node = node
         self.input = bytearray()
         self.requests: deque[bytes] = deque()
+        self.unanswered: deque[frozenset[tuple]] = deque()  # the lanes that each request without an answer has
         self.handling = False
         self.hung = False  # requests do not arrive
         self.mute = False  # answers do not arrive
@@ -78,6 +82,7 @@ class SimulatedCluster(Cluster):
         self.late_starts: set[str] = set()  # ids that a request fenced which was handled after its connection had ended
         self._waits_for_followers = False
         self._asked_api = -1  # of the request that is being answered
+        self._carriers: dict[tuple, Connection] = {}  # on which connection a lane came last
 
     # ------------------------------------------------------------ the state of the cluster
 
@@ -163,7 +168,7 @@ class SimulatedCluster(Cluster):
             self.met["refused connection"] += 1
             raise ConnectionRefusedError(111, "Connection refused")
         if any(other.node is node and not other.ended_by_client for other in self.connections):
-            self.met["second connection"] += 1  # for partitions that may be slow
+            self.met["further connection"] += 1
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         theirs.setblocking(False)
@@ -224,6 +229,31 @@ class SimulatedCluster(Cluster):
         for connection in list(self.connections):
             if not connection.closed and not connection.ended_by_client:
                 self._read(connection)
+        for node in self.nodes.values():
+            beside = [each for each in self.connections if each.node is node and not each.ended_by_client]
+            for connection, other in itertools.combinations(beside, 2):
+                if frozenset().union(*connection.unanswered) & frozenset().union(*other.unanswered):
+                    self.complaints.append("a lane has requests in flight on two connections to a node")
+
+    def _lanes_of(self, connection: Connection, frame: bytes) -> frozenset[tuple]:
+        """Return the lanes of idempotent producers in a request. Note those that have changed their connection."""
+        if int.from_bytes(frame[:2], "big") != PRODUCE:
+            return frozenset()
+        request = self.decode(connection.node.number, frame)
+        if request is None:
+            return frozenset()
+        found = set()
+        for topic in request.body["topic_data"]:
+            for item in topic["partition_data"]:
+                producer_id = item["records"][PRODUCER_ID_AT : PRODUCER_ID_AT + 8]
+                if producer_id != NO_PRODUCER_ID:
+                    found.add((topic.get("name"), topic.get("topic_id"), item["index"], producer_id))
+        for lane in found:
+            before = self._carriers.get(lane, connection)
+            if before is not connection and before.node is connection.node and before in self.connections:
+                self.met["a lane by another connection"] += not before.ended_by_client
+            self._carriers[lane] = connection
+        return frozenset(found)
 
     def _read(self, connection: Connection) -> None:
         while True:
@@ -249,7 +279,9 @@ class SimulatedCluster(Cluster):
             size = int.from_bytes(connection.input[:4], "big")
             if len(connection.input) < 4 + size:
                 break
-            connection.requests.append(bytes(connection.input[4 : 4 + size]))
+            frame = bytes(connection.input[4 : 4 + size])
+            connection.requests.append(frame)
+            connection.unanswered.append(self._lanes_of(connection, frame))
             del connection.input[: 4 + size]
         self._next(connection)
 
@@ -335,6 +367,7 @@ class SimulatedCluster(Cluster):
         if not connection.closed:
             self._send(connection, response)
         if not connection.closed:
+            connection.unanswered.popleft()
             self._done(connection)
 
     def _send(self, connection: Connection, data: bytes) -> None:

@@ -79,6 +79,12 @@ MUTANTS = (
         crash_points=True,
     ),
     Mutant(
+        "a lane changes its connection while something of it is in flight",
+        "                if not backlog.lane.wire.in_flight \\\n",
+        "                if True \\\n",
+        first_seed=1_000_001,
+    ),
+    Mutant(
         "the rows for the results of a split batch are not free again",
         "        front_end.parts.extent_until[at - 1] = position\n",
         "        front_end.parts.extent_until[at - 1] = UINT64_MAX\n",

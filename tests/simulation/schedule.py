@@ -127,6 +127,7 @@ class World:
             self.cluster.create(name, chance.choice((1, 2, 3)))
         self._draw_versions()
         self.transactional = self.exact and seed % TRANSACTIONAL_EVERY == 0
+        self.seed = seed
         self.has_slow_partitions = seed >= FIRST_SLOW_SEED
         self.ids = 0
         if self.transactional:
@@ -171,6 +172,7 @@ class World:
             "reconnect_backoff_max_ms": chance.choice((50, 1000)),
             "metadata_max_age_ms": chance.choice((1000, 300_000)),
             "connections_max_idle_ms": chance.choice((1500, 540_000)),
+            "connections_per_broker": (1, 2, 4, 4)[self.seed % 4],
             "max_in_flight_requests_per_connection": chance.choice((1, 2, 5, 5)),
             "partitioner_availability_timeout_ms": chance.choice((0, 200)),
         }

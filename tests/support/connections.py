@@ -4,8 +4,8 @@ from collections import Counter
 
 import psutil
 
-SENDERS_MOST = 2
-"""Connections of a sender to one broker: the second one is for partitions that are slow to acknowledge."""
+SENDERS_MOST = 4
+"""Connections of a sender to one broker, by default: more than one while requests wait for each other."""
 
 _READS_MOST = 5
 """How often the tables are read until each connection has a pid."""

@@ -227,6 +227,7 @@ class Calls:
             if not self._is_patient and connection.has_failed_since(began_ms):
                 raise UnansweredError(f"broker {broker.name} cannot be reached: {broker.last_error}")
             return connection.open(self._tasks.now_ms)
+        connection = self._connections.for_call(connection)
         return connection if connection.takes_requests else PAUSE_MS
 
     # ------------------------------------------------------------ series of calls

@@ -388,7 +388,6 @@ class Connection:
         """Ask for the versions that the broker supports, and choose those that are used."""
         exchange, ranges = ApiVersionsExchange("cyproducer", VERSION), None
         while ranges is None:
-            self._nodes.note_asked(self.node)
             correlation_id = self._loop.next_correlation_id(self.node)
             reply = self._send(correlation_id, exchange.request(correlation_id, self._setup.client_id))
             ranges = exchange.on_response(await reply.get())
@@ -408,7 +407,6 @@ class Connection:
             self._nodes.count_authentication(failed=False)
         self._allow_batches()
         self._answers_before = self._nodes.answers(self.node)
-        self._nodes.note_answered(self.node)
         self.broker.set_ready()
         if not self.broker.use:
             self._setup.ready[self.node] = self.broker

@@ -1,7 +1,7 @@
 """Keeps a connection to each broker, chooses the one that gets a request, and finds brokers that do not answer.
 
-There is one connection per broker, and a second one if partitions may be slow to acknowledge
-(cyproducer/sender/engine/slow_lanes.pyx). The bootstrap connection is kept if it leads to a broker of the metadata, and
+There is one connection per broker, and further ones while requests wait for each other
+(cyproducer/sender/engine/pool.pyx). The bootstrap connection is kept if it leads to a broker of the metadata, and
 closed otherwise.
 
 A broker that hangs answers nothing, and its connection does not end. After some seconds the controller gives its
@@ -13,7 +13,6 @@ A load balancer or a firewall may have forgotten an idle connection, and drops w
 nothing has been acknowledged since then. See docs/decisions.md#dropped-connections.
 """
 
-import contextlib
 import math
 import random
 from collections.abc import Callable, Container, Iterator
@@ -32,7 +31,7 @@ from cyproducer.sender.engine.events import (
     EventHandlers,
     Handshake,
     HasWork,
-    Late,
+    RequestsWait,
     Silent,
 )
 from cyproducer.sender.engine.native import Loop, Nodes
@@ -44,6 +43,7 @@ IDLE_MIN_MS = 1000  # a connection that was just made for a request is not close
 LOOKUP_WAIT_MS = 1000  # after this time another bootstrap server is tried during a name look-up
 BUSY_WAIT_MS = 50  # a connection that takes no request is looked at again after this time
 ASK_EVERY_MS = 500  # about silent brokers
+FURTHER_IDLE_MS = 10_000  # a further connection to a broker is closed after this idle time
 LOST = (
     "nothing that is sent reaches it, after the connection was idle; if a load balancer or a firewall drops idle "
     "connections, set connections_max_idle_ms to less than its limit"
@@ -86,7 +86,7 @@ class Connections:
         self._rack = settings["client_rack"] if settings["partitioner_rack_aware"] else None
         self._by_id: dict[int, Connection] = {}
         self._by_node: dict[int, Connection] = {}
-        self._slow: dict[int, Connection] = {}  # the second ones, by the node of the first one
+        self._further: dict[int, list[Connection]] = {}  # by the node of the first one
         self._wanted: dict[int, Connection] = {}  # by node: the loop has something to send
         self._silent: dict[int, Connection] = {}  # by node
         self._ask_at_ms = 0
@@ -170,7 +170,8 @@ class Connections:
             elif (connection.broker.host, connection.broker.port) != (host, port):
                 connection.drop()
                 connection.broker.set_address(host, port)
-                self._drop_slow(connection)
+                for further in self._further.get(connection.node, ()):
+                    further.drop()
             if self._rack is not None:
                 self._loop.set_in_rack(connection.node, rack == self._rack)
 
@@ -311,7 +312,7 @@ class Connections:
         handlers.add(Answered, self._on_answer)
         handlers.add(HasWork, self._on_work)
         handlers.add(Silent, self._on_silent)
-        handlers.add(Late, self._on_late)
+        handlers.add(RequestsWait, self._on_requests_wait)
 
     def _with(self, node: int, work: Callable[[Connection], object]) -> None:
         if node in self._by_node:
@@ -341,11 +342,11 @@ class Connections:
 
     def tick(self, now_ms: int) -> int:
         """Do what is due. Return in how many ms something is due again."""
-        for connection in [*self, *self._slow.values()]:
-            connection.report_throttling(now_ms)
-            if connection.versions is not None and self._loop.idle_ms(connection.node) > self._max_idle_ms:
-                self._log.info("broker %s: closing the idle connection", connection.broker.name)
-                connection.drop()
+        for first in self:
+            first.report_throttling(now_ms)
+            self._close_idle(first, self._max_idle_ms)
+            for further in self._further.get(first.node, ()):
+                self._close_idle(further, min(self._max_idle_ms, FURTHER_IDLE_MS))
         due_ms = self._look_at_silent(now_ms)
         for node, connection in list(self._wanted.items()):
             if not connection.is_closed:
@@ -353,6 +354,11 @@ class Connections:
             else:
                 due_ms = min(due_ms, self._open_for_batches(connection, now_ms))
         return due_ms
+
+    def _close_idle(self, connection: Connection, max_idle_ms: float) -> None:
+        if connection.versions is not None and self._loop.idle_ms(connection.node) > max_idle_ms:
+            self._log.info("broker %s: closing the idle connection", connection.broker.name)
+            connection.drop()
 
     def _open_for_batches(self, connection: Connection, now_ms: int) -> int:
         """Open it if the broker still has batches and is one of the cluster. Return in how many ms to look again."""
@@ -404,36 +410,28 @@ class Connections:
             if silent.broker.id not in present and self._nodes.is_silent(silent.node):
                 silent.close("the broker does not answer, and is not one of the cluster any more")
 
-    # ------------------------------------------------------------ second connections
+    # ------------------------------------------------------------ further connections
 
-    def _on_late(self, event: Late, now_ms: int) -> None:
-        """Ask a broker for its versions by the second connection, which is opened to the address of the first one.
+    def for_call(self, first: Connection) -> Connection:
+        """Return that connection to the broker with this first connection for which a request waits least."""
+        return self._by_node.get(self._nodes.for_call(first.node), first)
 
-        An answer shows that the broker does not hang, while a request of the first connection is late.
-        """
+    def _on_requests_wait(self, event: RequestsWait, now_ms: int) -> None:
+        """Open a further connection to a broker, to the address of the first one."""
         first = self._by_node.get(event.node)
-        if first is None or first.versions is None or first.broker.peer is None or first.is_closed:
+        if first is None or first.versions is None or first.broker.peer is None or first.throttled_ms:
             return
-        slow = self._slow.get(first.node)
-        if slow is None:
-            broker = Broker(first.broker.id, first.broker.host, first.broker.port, self._backoffs, " (slow partitions)")
-            slow = self._slow[first.node] = self._new(broker, self._nodes.add_slow(first.node))
-        if slow.versions is not None and self._nodes.note_asked(slow.node):
-            self._tasks.start(self._ask_slow(slow))
-        elif slow.state is State.CLOSED and slow.broker.retry_at_ms <= now_ms:
-            slow.broker.host, slow.broker.port = first.broker.host, first.broker.port
-            slow.broker.addresses = [first.broker.peer]
-            slow.open(now_ms)
-
-    async def _ask_slow(self, slow: Connection) -> None:
-        with contextlib.suppress(NoAnswerError):
-            await slow.ask_or_close(ApiKey.API_VERSIONS, {}, version=0)
-            self._nodes.note_answered(slow.node)
-
-    def _drop_slow(self, first: Connection) -> None:
-        """Close the second connection of a broker that has another address."""
-        if first.node in self._slow:
-            self._slow[first.node].drop()
+        all_further = self._further.setdefault(first.node, [])
+        further = next((each for each in all_further if each.is_closed), None)
+        if further is None:
+            use = f" (connection {len(all_further) + 2})"
+            broker = Broker(first.broker.id, first.broker.host, first.broker.port, self._backoffs, use)
+            further = self._new(broker, self._nodes.add_further(first.node))
+            all_further.append(further)
+        if further.broker.retry_at_ms <= now_ms:
+            further.broker.host, further.broker.port = first.broker.host, first.broker.port
+            further.broker.addresses = [first.broker.peer]
+            further.open(now_ms)
 
 
 def _least(connections: list[Connection]) -> Connection | None:

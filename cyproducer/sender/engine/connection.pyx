@@ -101,11 +101,10 @@ cdef inline void throttle(Node *node, uint64_t now, int32_t throttle_ms) noexcep
     cdef uint64_t until = now + <uint64_t>min(max(throttle_ms, 0), <int32_t>THROTTLE_MAX_MS) * 1000000
     if throttle_ms <= 0:
         return
-    node.connection.muted_until_ns = max(node.connection.muted_until_ns, until)
-    if node.broker != NULL:
-        node.broker.connection.muted_until_ns = max(node.broker.connection.muted_until_ns, until)
-    if node.slow != NULL:
-        node.slow.connection.muted_until_ns = max(node.slow.connection.muted_until_ns, until)
+    node = first_connection(node)
+    while node != NULL:
+        node.connection.muted_until_ns = max(node.connection.muted_until_ns, until)
+        node = node.pool.next
 
 
 # ------------------------------------------------------------ connection
@@ -133,8 +132,11 @@ cdef enum:
     TLS_ALERT = 0x1503                  # the first two bytes of a TLS alert: its type, and the version 3.x
 
 
-cdef Node *new_node(Core *core, int32_t broker_id) noexcept nogil:
-    """Add a node without a connection to the core's nodes. Return NULL if there is no memory."""
+cdef Node *new_node(Core *core, int32_t broker_id, Node *first) noexcept nogil:
+    """Add a node without a connection to the core's nodes. Return NULL if there is no memory.
+
+    first  the first connection to the broker, if this is a further one; else NULL
+    """
     cdef Node *node = <Node *>calloc(1, sizeof(Node))
     cdef Node **grown = <Node **>realloc(core.connection.nodes, (core.connection.node_count + 1) * sizeof(Node *))
     if grown != NULL:
@@ -150,6 +152,11 @@ cdef Node *new_node(Core *core, int32_t broker_id) noexcept nogil:
     node.epoll_tag = TAG_NODE << TAG_SHIFT | node.index
     find_node_row(core, node)
     core.connection.nodes[node.index] = node
+    node.common.home = &node.common if first == NULL else &first.common
+    if first == NULL:
+        core.connection.broker_count += 1
+    else:
+        add_to_pool(first, node)
     core.connection.node_count += 1
     return node
 
@@ -186,7 +193,6 @@ cdef void end_handshake(Node *node) noexcept nogil:
 cdef void allow_batches(Node *node) noexcept nogil:
     """Send batches on a connection whose ApiVersions were exchanged."""
     node.connection.state = CONNECTION_READY
-    note_opened(node)
 
 
 cdef void hold_batches(Node *node) noexcept nogil:
@@ -425,7 +431,7 @@ cdef bint _parse_responses(Core *core, Node *node) noexcept nogil:
         if node.connection.sent_head == NULL:
             node.connection.sent_tail = NULL
         node.connection.in_flight -= 1
-        judge_answer(core, node, request)
+        count_answer(core, node, request)
         window_leave(node, request, core.loop.now)
         count_unanswered(core, -1)
         count_response(core, node, request, size + 4)
@@ -533,7 +539,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
         CRASHPOINT(b"read.abandoned")
         recycle(core, request)
         request = following
-    note_ended(core, node)
+    leave_connection(core, node)
     push_event(core, EVENT_CLOSED, node.index, reason, 0)
 
 
@@ -559,7 +565,6 @@ cdef void check_timeouts(Core *core) noexcept nogil:
         elif deadline != UINT64_MAX:
             schedule_timer(core, deadline)
             _check_silence(core, node)
-            _check_lateness(core, node)
 
 
 cdef void _check_silence(Core *core, Node *node) noexcept nogil:
@@ -581,24 +586,6 @@ cdef void _check_silence(Core *core, Node *node) noexcept nogil:
 cdef inline void report_silence_again(Request *request) noexcept nogil:
     """Report it with EVENT_SILENT once more if the broker does not answer the request."""
     request.connection.silent = False
-
-
-cdef void _check_lateness(Core *core, Node *node) noexcept nogil:
-    """Note that the first request of the connection is late, if so and if other lanes wait for its answer.
-
-    drain_all() sets the timer for the next look.
-    """
-    if late_at(core, node) <= core.loop.now and delays_others(node):
-        _read_available(core, node)
-        if late_at(core, node) <= core.loop.now and delays_others(node):
-            note_late(core, node)
-
-
-cdef void confirm_late(Core *core, Node *node) noexcept nogil:
-    """Doubt the lanes of the late request of a first connection: the broker has answered another one meanwhile."""
-    if is_late(node):
-        _read_available(core, node)  # its answer may be here as well
-    judge_slow_answer(core, node)
 
 
 cdef uint64_t _answer_deadline(const Core *core, const Node *node) noexcept nogil:

@@ -128,24 +128,20 @@ cdef class Nodes:
         update_clock(self._loop.core)
         count_authentication(self._loop.core, again, failed, took_ms * 1000000)
 
-    # ---------------------------------------------------------------- the second connection, see slow_lanes.pyx
+    # ---------------------------------------------------------------- several connections to a broker, see pool.pyx
 
-    def add_slow(self, uint32_t index):
-        """Add a node for the slow connection to a broker, in answer to EVENT_LATE. Return its index."""
-        cdef Node *slow = self._node(self._loop.add_node(self._node(index).id))
-        slow.broker, self._node(index).slow = self._node(index), slow
-        return slow.index
+    def add_further(self, uint32_t index):
+        """Add a node for another connection to the broker with this first one. Return its index. Raise MemoryError."""
+        cdef Node *first = self._node(index)
+        cdef Node *node = new_node(self._loop.core, first.id, first)
+        if node == NULL:
+            raise MemoryError
+        return node.index
 
-    def note_asked(self, uint32_t index):
-        """Return whether a broker is to be asked for ApiVersions by its slow connection (EVENT_LATE), and note it."""
-        cdef Node *broker = self._node(index).broker
+    def for_call(self, uint32_t index):
+        """Return the index of the connection that a request to the broker with this first connection waits least for.
+
+        RequestsWait follows if another connection would help.
+        """
         update_clock(self._loop.core)
-        return broker != NULL and may_ask(self._loop.core, broker)
-
-    def note_answered(self, uint32_t index):
-        """Note the answer to ApiVersions: that of a slow connection shows that the broker does not hang."""
-        cdef Node *broker = self._node(index).broker
-        if broker != NULL:
-            with nogil:
-                update_clock(self._loop.core)
-                confirm_late(self._loop.core, broker)
+        return shortest_queue(self._loop.core, self._node(index)).index

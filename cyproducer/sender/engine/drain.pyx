@@ -58,7 +58,7 @@ cdef inline void ring_rotate(Ring *ring, Link *link) noexcept nogil:
 
 cdef inline Node *first_connection(Node *node) noexcept nogil:
     """Return the node with the first connection to the node's broker. NULL stays NULL."""
-    return node.broker if node != NULL and node.broker != NULL else node
+    return node.pool.first if node != NULL and node.pool.first != NULL else node
 
 
 cdef inline Request *oldest_request(const Node *node) noexcept nogil:
@@ -192,6 +192,7 @@ cdef Flow *new_flow(FrontEnd *front_end, Node *node) noexcept nogil:
     """Create and return the front-end's flow at the broker. Without memory, return the broker's common flow."""
     cdef uint32_t capacity
     cdef Flow **grown
+    cdef Flow *home = flow_of(front_end, node.pool.first) if node.pool.first != NULL else NULL
     if node.index >= front_end.drain.flow_capacity:
         capacity = 2 * (node.index + 4)
         grown = <Flow **>realloc(front_end.drain.flows, capacity * sizeof(Flow *))
@@ -206,6 +207,7 @@ cdef Flow *new_flow(FrontEnd *front_end, Node *node) noexcept nogil:
             return &node.common
         front_end.drain.flows[node.index].front_end = front_end
         front_end.drain.flows[node.index].node = node
+        front_end.drain.flows[node.index].home = home if home != NULL else front_end.drain.flows[node.index]
         node.drain.users += 1
     return front_end.drain.flows[node.index]
 
@@ -437,15 +439,17 @@ cdef void charge_new(Core *core, WireBatch *wire, FrontEnd *front_end) noexcept 
 cdef void charge(Core *core, WireBatch *wire, FrontEnd *front_end) noexcept nogil:
     """Count the rows of a wire batch at the leader of its partition, for its first contributor (NULL: not known)."""
     cdef Node *node = wire.lane.drain.leader
+    cdef Usage *used
     if node == NULL:
         wire.drain.flow = NULL
         return
-    if not wire.drain.reserved and _exceeds_half(core) and node.drain.used.reserved < _part(core, CYP_ENTRIES_MAX):
+    used = &first_connection(node).drain.used
+    if not wire.drain.reserved and _exceeds_half(core) and used.reserved < _part(core, CYP_ENTRIES_MAX):
         wire.drain.reserved = True  # the predecessor took it from the reserve
         core.drain.reserved_wire_count += 1
     wire.drain.flow = &node.common if front_end == NULL else flow_of(front_end, node)
-    _count(&wire.drain.flow.used, wire)
-    _count(&node.drain.used, wire)
+    _count(&wire.drain.flow.home.used, wire)
+    _count(used, wire)
 
 
 cdef inline bint _exceeds_half(const Core *core) noexcept nogil:
@@ -464,8 +468,8 @@ cdef void _count(Usage *used, const WireBatch *wire) noexcept nogil:
 cdef void discharge(WireBatch *wire) noexcept nogil:
     """Stop counting the rows of a wire batch at its broker."""
     if wire.drain.flow != NULL:
-        _uncount(&wire.drain.flow.used, wire)
-        _uncount(&wire.drain.flow.node.drain.used, wire)
+        _uncount(&wire.drain.flow.home.used, wire)
+        _uncount(&first_connection(wire.drain.flow.node).drain.used, wire)
         wire.drain.flow = NULL
 
 
@@ -493,8 +497,8 @@ cdef bint may_begin(const Core *core, const Flow *flow) noexcept nogil:
     if core.wire.free_wire_count > CYP_ENTRIES_MAX // 2:
         return True
     part = _part(core, CYP_ENTRIES_MAX)
-    return flow.node.drain.used.reserved < part \
-        and flow.used.reserved < max(<uint32_t>1, part // (flow.node.drain.users + 1))
+    return first_connection(flow.node).drain.used.reserved < part \
+        and flow.home.used.reserved < max(<uint32_t>1, part // (first_connection(flow.node).drain.users + 1))
 
 
 cdef uint32_t split_room(const Core *core, ClientBatch *batch) noexcept nogil:
@@ -505,18 +509,19 @@ cdef uint32_t split_room(const Core *core, ClientBatch *batch) noexcept nogil:
     """
     cdef Node *node = batch.queue.intake.lane.drain.leader
     cdef uint32_t room = 0, half = CYP_ENTRIES_MAX // 2, part = _part(core, CYP_ENTRIES_MAX)
+    cdef uint32_t reserved
     cdef Flow *flow
     if core.wire.free_wire_count > half:
         room = core.wire.free_wire_count - half
     if node == NULL:
         return room
-    flow = flow_of(batch.front_end, node)
+    reserved = first_connection(node).drain.used.reserved
+    flow = flow_of(batch.front_end, node).home
     if flow.used.parts <= batch.parts.pending:
         room = max(room, <uint32_t>2)
-    if node.drain.used.reserved < part:
-        room += min(part - node.drain.used.reserved, max(<uint32_t>1, part // (node.drain.users + 1)) - min(
-            flow.used.reserved, max(<uint32_t>1, part // (node.drain.users + 1))
-        ))
+    if reserved < part:
+        part = max(<uint32_t>1, part // (first_connection(node).drain.users + 1))
+        room += min(_part(core, CYP_ENTRIES_MAX) - reserved, part - min(flow.used.reserved, part))
     return min(room, core.wire.free_wire_count)
 
 
@@ -530,18 +535,19 @@ cdef uint32_t range_room(const Core *core, ClientBatch *batch, uint32_t entries)
 
 cdef inline uint32_t _part(const Core *core, uint32_t rows) noexcept nogil:
     """Return the part of half of a table that each broker may use."""
-    return rows // 2 // (core.connection.node_count + 1)
+    return rows // 2 // (core.connection.broker_count + 1)
 
 
 cdef uint32_t merge_room(const Core *core, const Flow *flow) noexcept nogil:
     """Return how many contributors the flow's next entry may have; 1 means that it must not be merged."""
     cdef uint32_t rows = CYP_CONTRIBUTORS_MAX - CYP_ENTRIES_MAX
     cdef uint32_t spare = 0
+    cdef const Usage *used = &first_connection(flow.node).drain.used
     if core.wire.free_contributor_count > core.wire.free_wire_count:
         spare = core.wire.free_contributor_count - core.wire.free_wire_count
-    if spare <= rows // 2 and flow.node.drain.used.extras >= _part(core, rows):
+    if spare <= rows // 2 and used.extras >= _part(core, rows):
         return 1
-    if core.wire.free_body_count <= CYP_BODIES_MAX // 2 and flow.node.drain.used.bodies >= _part(core, CYP_BODIES_MAX):
+    if core.wire.free_body_count <= CYP_BODIES_MAX // 2 and used.bodies >= _part(core, CYP_BODIES_MAX):
         return 1
     return 1 + min(spare, <uint32_t>MERGE_MAX - 1)
 
@@ -583,7 +589,6 @@ cdef inline void back_off(Core *core, WireBatch *wire) noexcept nogil:
 cdef enum:
     # the broker may have forgotten a producer that was silent for this long (producer.id.expiration.ms)
     IDLE_SECONDS = 3600
-    TRIAL_EVERY = 4                 # requests with lanes that are surely slow, of which one has a single lane
 
 
 # A request that is being made.
@@ -593,8 +598,6 @@ ctypedef struct Draft:
     uint32_t count
     uint64_t size
     uint64_t room                   # bytes that it may have; only its first wire batch may exceed this
-    uint8_t doubt                   # a request of the slow connection has lanes with this LaneDoubt only
-    uint32_t most                   # wire batches that it may have
     WireBatch *wires[WIRES_PER_REQUEST_MAX]
 
 
@@ -602,9 +605,9 @@ cdef void drain_all(Core *core) noexcept nogil:
     """Make the requests that the brokers can take now, and write them."""
     cdef Node *node
     cdef uint32_t index
-    cdef uint64_t began, late_ns
+    cdef uint64_t began
     for index in range(core.connection.node_count):
-        settle_doubts(core, core.connection.nodes[index])
+        choose_connections(core, core.connection.nodes[index])
     for index in range(core.connection.node_count):
         # a different node is first in each iteration: the first ones may use up the time for compression
         node = core.connection.nodes[(core.totals.turns + index) % core.connection.node_count]
@@ -612,9 +615,8 @@ cdef void drain_all(Core *core) noexcept nogil:
             began = monotonic_ns()
             flush_out(core, node)
             count_work(core, monotonic_ns() - began)
-        late_ns = late_at(core, node)
-        if core.loop.now < late_ns != UINT64_MAX:
-            schedule_timer(core, late_ns)
+        if node.drain.ready_count and core.loop.now < late_at(node):
+            schedule_timer(core, late_at(node))
 
 
 cdef bint _drain(Core *core, Node *node) noexcept nogil:
@@ -629,15 +631,10 @@ cdef bint _drain(Core *core, Node *node) noexcept nogil:
     if node.connection.muted_until_ns > core.loop.now:
         schedule_timer(core, node.connection.muted_until_ns)
         return False
-    end_backoffs(core, node)
     if node.drain.exclusive_in_flight or (node.drain.exclusive_waits and node.connection.in_flight):
         return False
     node.drain.exclusive_waits = False
-    if node.broker == NULL and _drain_batches(core, node, DOUBT_NONE):
-        return True
-    if node.broker != NULL and _drain_batches(core, node, DOUBT_SHARED):
-        return True
-    if node.broker != NULL and not has_trials(node.broker) and _drain_batches(core, node, DOUBT_ALONE):
+    if _drain_batches(core, node):
         return True
     request = states_request(core, node) if node.idempotence.asked_count else NULL
     if request != NULL:
@@ -651,15 +648,15 @@ cdef inline void report_work_again(Node *node) noexcept nogil:
     node.drain.work_reported = False
 
 
-cdef bint _drain_batches(Core *core, Node *node, uint8_t doubt) noexcept nogil:
-    """Make the next Produce request for the node, on a slow connection of lanes with this doubt. Return True if so."""
+cdef bint _drain_batches(Core *core, Node *node) noexcept nogil:
+    """Make the next Produce request for the node. Return True if there is one."""
     cdef int16_t acks
     cdef uint32_t step
     for step in range(3):
         if _is_full(core, node) or not node.drain.ready_count:
             break
         acks = <int16_t>((node.drain.next_acks + step) % 3) - 1
-        if core.front_end.acks_seen >> (acks + 1) & 1 and _drain_request(core, node, acks, doubt):
+        if core.front_end.acks_seen >> (acks + 1) & 1 and _drain_request(core, node, acks):
             # no value of acks blocks the others
             node.drain.next_acks = <uint8_t>((node.drain.next_acks + step + 1) % 3)
             return True
@@ -672,10 +669,8 @@ cdef bint saturated(Core *core) noexcept nogil:
     cdef Node *node
     for index in range(core.connection.node_count):
         node = core.connection.nodes[index]
-        if node.id < 0 and node.connection.state == CONNECTION_CLOSED:
+        if node.connection.state == CONNECTION_CLOSED and (node.id < 0 or node.pool.first != NULL):
             continue
-        if node.broker != NULL and node.broker.slow_lanes.doubted == NULL:
-            continue  # no lane goes by it
         if node.connection.state != CONNECTION_READY or not _is_full(core, node):
             return False
         full += 1
@@ -684,11 +679,13 @@ cdef bint saturated(Core *core) noexcept nogil:
 
 cdef inline bint _is_full(const Core *core, const Node *node) noexcept nogil:
     """Return whether the broker takes no request before it has read or answered another one."""
-    cdef uint32_t most = core.settings.max_in_flight if node.broker == NULL else 1
-    return node.connection.out_head != NULL or node.connection.in_flight >= most or window_room(core, node) == 0
+    return (
+        node.connection.out_head != NULL or node.connection.in_flight >= core.settings.max_in_flight
+        or window_room(core, node) == 0
+    )
 
 
-cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) noexcept nogil:
+cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
     """Make one Produce request of batches with these acks. Return False if there is none."""
     cdef Draft draft
     cdef WireBatch *wire
@@ -698,10 +695,6 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks, uint8_t doubt) no
     draft.acks = acks
     draft.count = 0
     draft.size = 0
-    draft.doubt = doubt
-    draft.most = WIRES_PER_REQUEST_MAX
-    if doubt == DOUBT_ALONE and node.produce.next_correlation_id % TRIAL_EVERY == 0:
-        draft.most = 1
     draft.room = min(window_room(core, node), <uint64_t>core.settings.max_request_size)
     if node.refusal.limit:
         draft.room = min(draft.room, request_limit(core, node))
@@ -744,8 +737,8 @@ cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
     cdef Backlog *backlog
     cdef WireBatch *wire
     core.drain.walk += 1
-    while node.drain.flows.first != NULL and idle <= node.drain.flows.length and draft.count < draft.most \
-            and draft.size < draft.room:
+    while node.drain.flows.first != NULL and idle <= node.drain.flows.length \
+            and draft.count < WIRES_PER_REQUEST_MAX and draft.size < draft.room:
         flow = <Flow *>node.drain.flows.first
         if node.drain.flows.length == 1:
             flow.deficit = max(flow.deficit, 1)  # a single flow gets no debt
@@ -776,7 +769,7 @@ cdef void _collect_lingering(Core *core, Node *node, Draft *draft) noexcept nogi
     cdef bint postponed = False
     cdef Lane *lane
     cdef WireBatch *wire
-    while left and node.drain.lingering.first != NULL and draft.count < draft.most \
+    while left and node.drain.lingering.first != NULL and draft.count < WIRES_PER_REQUEST_MAX \
             and draft.size < DRAIN_ALL_BELOW_BYTES:
         left -= 1
         lane = <Lane *>node.drain.lingering.first
@@ -794,19 +787,18 @@ cdef WireBatch *_add_next_of(Core *core, Lane *lane, Draft *draft, bint *postpon
     cdef uint64_t room = 0
     cdef WireBatch *wire = NULL
     # a wire batch that was collected still counts as waiting: a second visit would take it again
-    if lane.drain.collected or lane.slow_lanes.doubt != draft.doubt and lane.drain.leader.broker != NULL \
-            or is_held(lane):
+    if lane.drain.collected or is_leaving(lane):
         return NULL
     if lane.topics.other_lane != NULL and lane.topics.other_lane.drain.collected:
         lane.drain.goes_first = True
         return NULL
-    if draft.count and (lane.transaction != draft.transaction or is_tried(lane)):
-        postponed[0] = True  # a request is of one transaction, or of none; a trial has a single lane
+    if draft.count and lane.transaction != draft.transaction:
+        postponed[0] = True  # a request is of one transaction, or of none
         return NULL
     if draft.size < draft.room:
         room = draft.room - draft.size
     if lane.topics.other_lane != NULL and lane.topics.other_lane.drain.goes_first \
-            and _is_beside(lane, lane.topics.other_lane) and not (draft.count and is_tried(lane.topics.other_lane)):
+            and lane.topics.other_lane.drain.leader == lane.drain.leader and not is_leaving(lane.topics.other_lane):
         wire = _next_wire(core, lane.topics.other_lane, draft.acks, room, draft.count == 0, postponed)
         lane.topics.other_lane.drain.goes_first = postponed[0] and wire == NULL
     if wire == NULL and not postponed[0]:
@@ -817,19 +809,11 @@ cdef WireBatch *_add_next_of(Core *core, Lane *lane, Draft *draft, bint *postpon
     if wire == NULL:
         return NULL
     wire.lane.drain.collected = True
-    if is_tried(wire.lane):
-        draft.most = 1
     draft.transaction = lane.transaction
     draft.wires[draft.count] = wire
     draft.count += 1
     draft.size += wire_bytes(wire) + produce_overhead(wire)
     return wire
-
-
-cdef inline bint _is_beside(const Lane *lane, const Lane *other) noexcept nogil:
-    """Return whether the other lane of the partition may go by the same connection now."""
-    return other.drain.leader == lane.drain.leader and not is_held(other) \
-        and (other.slow_lanes.doubt == lane.slow_lanes.doubt or lane.drain.leader.broker == NULL)
 
 
 cdef WireBatch *_ready_to_send(Core *core, WireBatch *wire) noexcept nogil:

@@ -16,7 +16,6 @@ __all__ = [
     "EventHandlers",
     "Handshake",
     "HasWork",
-    "Late",
     "LeadersNamed",
     "ProducerIdWanted",
     "ProducerStateDenied",
@@ -84,8 +83,8 @@ class HasWork(NamedTuple):
     node: int
 
 
-class Late(NamedTuple):
-    """The answer to the first request of a broker's first connection is late."""
+class RequestsWait(NamedTuple):
+    """Requests to a broker wait for each other on all its connections: another one is wanted."""
 
     node: int
 
@@ -154,7 +153,6 @@ Event = (
     | Closed
     | Answered
     | HasWork
-    | Late
     | Silent
     | LeadersNamed
     | ProducerIdWanted

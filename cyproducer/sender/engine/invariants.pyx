@@ -96,7 +96,6 @@ cdef void check_core(Core *core) noexcept nogil:
             _check_partition(core.topics.lanes[index], used, &wires, &contributors, &bodies, &queued)
     for index in range(core.connection.node_count):
         _check_node(core.connection.nodes[index])
-        _check_doubts(core, core.connection.nodes[index])
         check(used[index] == core.connection.nodes[index].drain.used.entries,
               b"Node.drain.used counts the entries of the broker")
     free(used)
@@ -197,19 +196,17 @@ cdef void _check_node(Node *node) noexcept nogil:
     _check_flows(node)
     while request != NULL:
         check(request.connection.finished, b"a request that waits for its response is written in full")
-        _check_request(request)
-        _check_connection(node, request)
+        _check_request(node, request)
         requests += 1
         size += request.produce.total
         request = request.connection.next
     request = node.connection.out_head
     while request != NULL:
         check(not request.connection.finished, b"a request in the output list is not written in full")
-        _check_request(request)
+        _check_request(node, request)
         requests += 1
         size += request.produce.total
         request = request.connection.next
-    check(node.broker == NULL or node.broker.slow == node, b"a broker has one slow connection")
     check(size == node.connection.in_flight_bytes, b"in_flight_bytes is the size of the requests of a connection")
     check(requests == node.connection.in_flight, b"in_flight counts the requests of a connection")
     check(node.connection.state != CONNECTION_CLOSED or requests == 0, b"a closed connection has no requests")
@@ -265,12 +262,16 @@ cdef void _check_ring(const Ring *ring) noexcept nogil:
     check(length == ring.length, b"the length of a ring is counted")
 
 
-cdef void _check_request(Request *request) noexcept nogil:
+cdef void _check_request(Node *node, const Request *request) noexcept nogil:
     cdef uint32_t index
+    cdef Node *leader
     for index in range(request.produce.wire_count):
         check(request.produce.wires[index].wire.state == WIRE_IN_FLIGHT
               and request.produce.wires[index].wire.request == request,
               b"the wires of a request are in flight with it")
+        leader = request.produce.wires[index].lane.drain.leader
+        check(leader == node or first_connection(leader) != first_connection(node),
+              b"a lane stays on its connection to a broker while it has something in flight there")
 
 
 cdef void _check_ranges(Lane *lane) noexcept nogil:
@@ -292,32 +293,6 @@ cdef void _check_ranges(Lane *lane) noexcept nogil:
                   b"no two wires of a lane have a sequence of one epoch in common")
             other = other.wire.next
         wire = wire.wire.next
-
-
-cdef void _check_connection(const Node *node, const Request *request) noexcept nogil:
-    """Check that a lane that goes by the slow connection has nothing in flight on the first one."""
-    cdef uint32_t index
-    for index in range(request.produce.wire_count):
-        check(node.broker == NULL or request.produce.wires[index].lane.drain.leader != node
-              or request.produce.wires[index].lane.wire.in_flight == 1,
-              b"a lane has one wire in flight on the slow connection")
-        check(node.slow == NULL or request.produce.wires[index].lane.drain.leader != node.slow,
-              b"a lane of the slow connection has no wire in flight on the first one")
-
-
-cdef void _check_doubts(Core *core, Node *node) noexcept nogil:
-    """Check that the list of doubted lanes holds the lanes that say so, each once."""
-    cdef uint32_t index, count = 0
-    cdef Lane *lane = node.slow_lanes.doubted
-    for index in range(core.topics.lane_count):
-        count += core.topics.lanes[index] != NULL and core.topics.lanes[index].slow_lanes.doubted_at == node
-    while lane != NULL and count:
-        check(lane.slow_lanes.doubted_at == node, b"a lane in the list of doubted lanes says so")
-        lane = lane.slow_lanes.next_doubted
-        count -= 1
-    check(lane == NULL and count == 0, b"the list of doubted lanes has no other lane, such as one that was freed")
-    check(node.slow_lanes.doubted == NULL or node.broker == NULL,
-          b"doubted lanes are in the list of the first connection")
 
 
 cdef void _check_partition(
@@ -365,7 +340,7 @@ cdef void _check_partition(
         unresolved += 1
         check((wire.drain.flow != NULL) == (lane.drain.leader != NULL), b"a wire is counted at the leader of its lane")
         if wire.drain.flow != NULL:
-            used[wire.drain.flow.node.index] += 1
+            used[first_connection(wire.drain.flow.node).index] += 1
         waiting += wire.wire.state == WIRE_WAITING
         in_flight += wire.wire.state == WIRE_IN_FLIGHT
         contributors[0] += wire.wire.contributor_count
@@ -376,11 +351,9 @@ cdef void _check_partition(
     check(waiting == lane.wire.waiting and in_flight == lane.wire.in_flight, b"waiting and in_flight count the wires")
     check(in_flight <= UNRESOLVED_MAX, b"at most five batches of a lane are in flight")
     wires[0] += unresolved
-    check(lane.slow_lanes.doubt == DOUBT_NONE or lane.slow_lanes.doubted_at != NULL,
-          b"a doubted lane is in the list of its broker")
-    check(lane.drain.leader == NULL or lane.drain.leader.broker == NULL
-          or lane.slow_lanes.doubted_at == lane.drain.leader.broker,
-          b"a lane of a slow connection is in the list of its broker")
+    check(lane.drain.leader == NULL or lane.drain.leader.pool.first == NULL
+          or lane.drain.leader.connection.state != CONNECTION_CLOSED,
+          b"no lane goes by a further connection that is closed")
     if lane.drain.leader == NULL:
         check(lane.drain.listed == LIST_NONE, b"a partition without a leader is in no ring")
     elif lane.intake.ready or lane.wire.waiting:

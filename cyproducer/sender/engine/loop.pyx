@@ -150,7 +150,7 @@ cdef class Loop:
 
     def add_node(self, int32_t broker_id):
         """Add a node for a broker (negative id: a bootstrap address). Return its index. Raise MemoryError."""
-        cdef Node *node = new_node(self.core, broker_id)
+        cdef Node *node = new_node(self.core, broker_id, NULL)
         if node == NULL:
             raise MemoryError
         return node.index
@@ -537,8 +537,8 @@ cdef object _event(const Event *event):
         return events.ProducerStateDenied(event.node, event.attach_id, event.error)
     if event.kind == EVENT_LEADERS:
         return _leaders_named(event.node, payload)
-    if event.kind == EVENT_LATE:
-        return events.Late(event.node)
+    if event.kind == EVENT_REQUESTS_WAIT:
+        return events.RequestsWait(event.node)
     return events.Silent(event.node)
 
 

@@ -51,12 +51,6 @@ cdef enum StateAsked:
     STATE_KNOWN = 2
 
 
-cdef enum LaneDoubt:                # see slow_lanes.pyx
-    DOUBT_NONE = 0
-    DOUBT_SHARED = 1                # a late request contained a batch of it
-    DOUBT_ALONE = 2                 # a request that contained nothing else was late
-
-
 cdef enum LaneList:
     LIST_NONE = 0
     LIST_LINGERING = 1
@@ -75,18 +69,6 @@ cdef enum ConnectionState:
     CONNECTION_HANDSHAKING = 2      # connected; Python makes the TLS handshake
     CONNECTION_NEGOTIATING = 3      # Python exchanges ApiVersions, and authenticates with SASL
     CONNECTION_READY = 4
-
-
-ctypedef struct Latency:
-    uint64_t average_ns
-    uint32_t samples                # stops at SAMPLES_MIN
-    bint alarmed                    # lanes are doubted, and it is not known yet which of them are slow
-    bint found                      # a trial of this alarm was late
-    uint64_t trials_wait_ns         # until then trials wait for the answer to a slow lane; 0: they do not
-    uint64_t pause_ns               # the last pause after a false alarm
-    uint64_t late_ns                # how long the last late request took
-    uint64_t second_look_ns         # when a large average is tried again; 0: it is not large
-    uint64_t second_look_pause_ns   # the last pause before that
 
 
 # ------------------------------------------------------------ model
@@ -191,7 +173,8 @@ ctypedef struct Flow:
     Link link                       # in Node.drain.flows
     FrontEnd *front_end             # NULL: Node.common, for wire batches whose front-end is not known
     Node *node
-    Usage used                      # rows of the state region
+    Flow *home                      # the flow of its front-end at the first connection to the broker; perhaps itself
+    Usage used                      # rows of the state region, if it is its home
     Ring backlogs[2]                # by BacklogKind; the first of each is visited next
     Backlog *postponed[2]           # the first backlog of this walk that was postponed: the next walk starts there
     uint32_t left[2]                # backlogs that this walk has not visited
@@ -455,18 +438,14 @@ ctypedef struct LaneIdempotence:
     bint needs_other_id             # a broker has refused producer_id: the next epoch begins with another one
 
 
+ctypedef struct LanePool:
+    uint8_t late                    # late answers in a row, up to LATE_COUNTED
+    bint leaves                     # it leaves its connection, to show whether it made that late
+
+
 ctypedef struct LaneRefusal:
     bint isolation_pending          # an isolated queue is in the ring and must move to the isolation lane
     uint32_t merge_max              # largest size of a merged batch in bytes; 0: no limit is known
-
-
-ctypedef struct LaneSlowLanes:
-    uint8_t doubt                   # LaneDoubt; a doubted lane with nothing in flight has Node.slow as its leader
-    uint32_t prompt_answers         # of the slow connection since it was doubted, or since the last late one
-    uint32_t late_answers           # to requests with this lane only, since it was doubted
-    uint64_t answered_ns            # when a batch of it was last answered
-    Node *doubted_at                # the broker whose list of doubted lanes it is in; NULL: it is in none
-    Lane *next_doubted
 
 
 # One lane of a partition: the ordinary one, the isolation lane for front-ends whose records were refused, or that of a
@@ -487,7 +466,7 @@ ctypedef struct Lane:
     LaneWire wire
     LaneIdempotence idempotence
     LaneRefusal refusal
-    LaneSlowLanes slow_lanes
+    LanePool pool
 
 
 ctypedef struct Transaction:        # a transactional producer (transactions.pyx)
@@ -613,10 +592,6 @@ ctypedef struct RequestConnection:
     Request *next
 
 
-ctypedef struct RequestSlowLanes:
-    bint late                       # its connection has waited too long for the answer
-
-
 ctypedef struct Request:
     uint8_t kind
     int32_t correlation_id
@@ -625,7 +600,6 @@ ctypedef struct Request:
     RequestDrain drain
     RequestProduce produce
     RequestConnection connection
-    RequestSlowLanes slow_lanes
 
 
 ctypedef struct NodeLoop:
@@ -643,7 +617,7 @@ ctypedef struct NodeDrain:
     uint64_t backoff_ends_ns        # when the ring is checked next
     uint64_t backoff_checked_ns     # when it was checked last
     uint32_t users                  # front-ends that have a flow to the broker
-    Usage used                      # sum over all its flows
+    Usage used                      # of a first connection: sum over all flows of its broker
     Ring lingering                  # lanes that only have lingering batches
 
 
@@ -703,26 +677,26 @@ ctypedef struct NodeConnection:
     NodeConnectionWindow window
 
 
-ctypedef struct NodeSlowLanes:
-    Latency latency                 # this one and the following are only valid for the first connection
-    Lane *doubted                   # list of the lanes that are doubted, or that have not moved back yet
-    bint doubts_changed             # lanes may have to move
-    uint32_t late_trials, prompt_trials     # since the first of them was doubted
-    uint64_t trials_end_ns          # when lanes stop waiting for a trial; 0: none waits
-    uint64_t no_doubts_until_ns
-    uint64_t asked_ns               # when ApiVersions was sent by the slow connection; 0: it is answered
-    uint64_t hung_until_ns          # the broker did not answer other requests promptly either
+ctypedef struct NodePool:
+    Node *first                     # of a further connection: the first one to its broker; NULL: it is the first one
+    Node *next                      # a further connection to the same broker; NULL: the last one
+    uint8_t late                    # of the lanes in its last answer, the most late answers in a row; 0: it was prompt
+    Node *target                    # where lanes of it go as soon as nothing of them is in flight; NULL: all stay
+    uint8_t stays_from              # with a target: lanes with so many late answers in a row stay
+    uint64_t usual_ns               # of a first connection, like the following: what a Produce request usually takes
+    uint32_t answers                # that the average consists of; stops at ANSWERS_MIN
+    uint64_t late_ns                # when a connection to the broker was last late
+    uint32_t waits                  # requests of transactions in a row that had to wait
+    uint64_t wanted_ns              # when another connection was last requested
 
 
 ctypedef struct NodeMetrics:
     cyp_node_metrics *row           # its row in the snapshot
 
 
-# A broker and its first connection, or the slow connection to a broker.
+# A broker and its first connection, or a further connection to a broker (pool.pyx).
 ctypedef struct Node:
     int32_t id                      # of the broker; negative for a bootstrap address
-    Node *slow                      # the second connection to the same broker, see slow_lanes.pyx; NULL: never opened
-    Node *broker                    # of a slow connection: the node with the first one; else NULL
     uint32_t index
     uint32_t epoll_tag
     Flow common                     # see Flow.front_end
@@ -734,7 +708,7 @@ ctypedef struct Node:
     NodeProduce produce
     NodeConnections connections
     NodeConnection connection
-    NodeSlowLanes slow_lanes
+    NodePool pool
     NodeMetrics metrics
 
 
@@ -866,6 +840,7 @@ ctypedef struct CoreProduce:
 ctypedef struct CoreConnection:
     Node **nodes
     uint32_t node_count
+    uint32_t broker_count           # nodes that are the first connection to a broker
 
 
 ctypedef struct Core:

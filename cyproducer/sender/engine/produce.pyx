@@ -193,7 +193,6 @@ cdef Request *new_request(
         return NULL
     request.produce.wires = <WireBatch **>grown
     clear_progress(request)
-    request.slow_lanes.late = False
     request.drain.exclusive = False
     request.produce.bytes_length = 0
     request.produce.iov_count = 0

@@ -9,6 +9,7 @@ ctypedef struct SenderSettings:
     uint32_t max_in_flight
     uint64_t unresponsive_ns
     bint rack_aware
+    uint32_t connections_per_broker
 
 
 cdef object read_sender_settings(SenderSettings *into, dict settings):
@@ -20,6 +21,7 @@ cdef object read_sender_settings(SenderSettings *into, dict settings):
     into.max_in_flight = settings.get("max_in_flight_requests_per_connection", 5)
     into.unresponsive_ns = int(settings.get("partitioner_availability_timeout_ms", 0) * 1_000_000)
     into.rack_aware = settings.get("partitioner_rack_aware", False)
+    into.connections_per_broker = settings.get("connections_per_broker", 4)
 
 
 ctypedef struct FrontEndSettings:

@@ -170,7 +170,6 @@ cdef void free_transactional(Core *core, Lane *lane) noexcept nogil:
 cdef void _free_row(Core *core, Lane *lane) noexcept nogil:
     store_release32(&lane.row.lane, CYP_LANE_FREE)
     CRASHPOINT(b"topics.row-freed")
-    forget_doubt(lane)
     core.topics.lanes[lane.index] = NULL
     core.topics.free_rows[core.topics.free_row_count] = lane.index
     core.topics.free_row_count += 1

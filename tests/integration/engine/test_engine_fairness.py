@@ -15,6 +15,8 @@ MANY = ENTRIES + 512  # more partitions than there are entries
 WIRES_PER_REQUEST = 512
 WINDOW_MIN_BYTES = 524_288
 BUSY, QUIET = 0, 1
+#: The scripted broker handles one request at a time: further connections only lengthen its queue.
+ONE_CONNECTION = {"request_timeout_ms": 60_000, "connections_per_broker": 1}
 
 
 class SickBroker(ScriptedBroker):
@@ -110,7 +112,7 @@ def test_brokers_that_do_not_answer_leave_entries_for_one_that_does() -> None:
 
 @pytest.mark.long
 def test_partitions_that_are_short_of_replicas_leave_entries_for_others_of_their_broker() -> None:
-    with SickBroker(partitions=MANY, nodes=1) as broker, Rig(broker, request_timeout_ms=60_000) as rig:
+    with SickBroker(partitions=MANY, nodes=1) as broker, Rig(broker, **ONE_CONNECTION) as rig:
         send_to_short_partitions(rig)
         assert use_up(rig, 5 * WIRES_PER_REQUEST) <= ENTRIES * 3 // 4
         rig.send(QUIET, 0, records=1)
@@ -121,7 +123,7 @@ def test_partitions_that_are_short_of_replicas_leave_entries_for_others_of_their
 @pytest.mark.long
 def test_the_reserve_holds_after_takeovers() -> None:
     """A successor does not know which entries came from the reserve. It counts the same number as taken from it."""
-    with SickBroker(partitions=MANY, nodes=1) as broker, Rig(broker, request_timeout_ms=60_000) as rig:
+    with SickBroker(partitions=MANY, nodes=1) as broker, Rig(broker, **ONE_CONNECTION) as rig:
         send_to_short_partitions(rig)
         most = use_up(rig, ENTRIES // 2 + 1)
         assert most <= ENTRIES * 3 // 4

@@ -5,10 +5,10 @@ import time
 import pytest
 from kfake.codes import METADATA
 from kfake.scripted_broker import ScriptedBroker
+from support.apart import one_round
 from support.engine_rig import EngineRig
 from support.fault_rig import Rig
 from support.front_end import run_until, topic_number
-from support.slow_lanes import one_round
 
 STAYS, SILENT = 1, 2
 OF_SILENT = 1

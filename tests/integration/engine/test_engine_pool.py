@@ -1,18 +1,17 @@
-"""Tests that a partition that is slow to acknowledge goes by a second connection, and the others need not wait."""
+"""Tests that requests that would wait for each other go by further connections to the broker."""
 
-import os
 import random
 import time
 
 import pytest
 from kfake.scripted_broker import ScriptedBroker
-from support import layout
+from support.apart import FIRST, acknowledged, are_apart, one_round, until_apart, warm_up
 from support.fault_rig import Rig
 from support.front_end import run_until, topic_number
-from support.slow_lanes import FIRST, SLOW, acknowledged, one_round, until_apart, warm_up
 from support.successor import succeed
 from support.transaction_table import leave_transactions_to_the_test
 
+from cyproducer.sender.cluster import connections as connections_module
 from cyproducer.sender.cluster import engine as engine_module
 from cyproducer.transaction_states import TransactionState
 
@@ -22,8 +21,6 @@ LONG_S = 120
 """Longer than any test."""
 IDLE_MS = 60_000
 TRANSACTIONAL_PRODUCERS = 3
-NOT_LATE_NS = 100_000_000
-"""Longer than the time after which an answer is late."""
 
 
 BROKER = {"partitions": PARTITIONS, "nodes": 1}
@@ -65,97 +62,63 @@ def test_other_partitions_are_acknowledged_while_one_is_not(rig) -> None:
     end(rig)
 
 
-def test_only_the_slow_partition_stays_on_the_slow_connection(rig) -> None:
+def test_a_slow_partition_and_the_others_stay_apart(rig) -> None:
     until_apart(rig, 0, OTHERS)
     for _ in range(10):
         one_round(rig, range(PARTITIONS))
-        assert rig.broker.connection_of(0) == SLOW
-    assert all(number == FIRST for number, partitions in list(rig.broker.arrived)[-20:] if 0 not in partitions)
+        assert are_apart(rig, [0], OTHERS)
+    assert len({rig.broker.connection_of(partition) for partition in OTHERS}) == 1, "the others share their requests"
     end(rig)
 
 
-def test_two_slow_partitions_are_found(rig) -> None:
+def test_others_that_share_each_request_with_a_slow_partition_leave_it(rig) -> None:
+    """Several batches of each are in flight all the time, so none of them is ever free to go by itself."""
+    rig.broker.slow = {0: 0.15}
+
+    def apart() -> bool:
+        for partition in range(PARTITIONS):
+            rig.send(0, partition, records=1)
+        rig.engine.run(20)
+        rig.listen()
+        return are_apart(rig, [0], OTHERS)
+
+    for _ in range(3):
+        run_until(rig.engine, apart, 60)
+    end(rig)
+
+
+def test_two_slow_partitions_are_apart_from_the_others(rig) -> None:
     rig.broker.slow = {0: 0.15, 1: 0.15}
 
     def apart() -> bool:
         one_round(rig, range(PARTITIONS))
-        return [rig.broker.connection_of(partition) for partition in range(PARTITIONS)] == [SLOW, SLOW, FIRST, FIRST]
+        return are_apart(rig, [0, 1], [2, 3])
 
-    run_until(rig.engine, lambda: apart() and apart(), 60)
+    run_until(rig.engine, lambda: all(apart() for _ in range(3)), 60)
     end(rig)
 
 
-def test_others_that_are_doubted_do_not_wait_behind_a_slow_partition(rig) -> None:
-    """They are doubted because of a pause of the broker, while the slow connection waits for an answer."""
-    until_apart(rig, 0, OTHERS)
-
-    def passed() -> bool:
-        """Return whether the others were answered first, and had trials after that."""
-        rig.broker.slow = {0: 0.4}
-        rig.send(0, 0, records=1)
-        slot = len(rig.sent[0]) - 1
-        run_until(rig.engine, lambda: rig.broker.arrived[-1] == (SLOW, [0]))
-        for every in (0.1, 0.0):  # the first one is late, and causes doubts
-            rig.broker.every = (every, every)
-            for partition in OTHERS:
-                rig.send(0, partition, records=1)
-            last = len(rig.sent[0]) - 1
-            run_until(rig.engine, lambda last=last: acknowledged(rig, 0, last))
-        was_first = slot not in rig.heard[0]
-        run_until(rig.engine, lambda: acknowledged(rig, 0, slot))
-        rig.broker.arrived.clear()
-        one_round(rig, OTHERS)
-        return was_first and any(number == SLOW for number, _ in rig.broker.arrived)
-
-    run_until(rig.engine, passed, 60)
-    end(rig)
-
-
-@pytest.fixture
-def woken(rig):
-    """Let the engine wake up at once, whenever it is about to sleep."""
-    reads, writes = os.pipe()
-    os.write(writes, b"x")
-    rig.engine.watch(reads)
-    yield
-    rig.engine.unwatch(reads)
-    os.close(reads)
-    os.close(writes)
-
-
-@pytest.mark.usefixtures("woken")
-def test_the_sender_sleeps_until_slow_partitions_need_not_wait_for_trials_any_more(rig) -> None:
-    """It does so in each iteration of its loop, not only in the one in which a partition was doubted."""
-
-    def sleeps_twice_until_the_same_time() -> bool:
-        rig.broker.arrived.clear()
-        hang(rig, 0, 1)
-        ends_of_sleeps: list[int] = []
-        until = time.monotonic() + 1
-        with rig.front_ends[0].snapshot.region.memory() as memory:
-            while time.monotonic() < until and len(set(ends_of_sleeps)) == len(ends_of_sleeps):
-                sleeps = layout.read(memory, "cyp_snapshot_header", 0, "sleep")
-                rig.engine.run(IDLE_MS)
-                header = layout.read_all(memory, "cyp_snapshot_header", 0)
-                now_sleeps, ends_ns = header["sleep"], header["next_wake_ns"]
-                if now_sleeps != sleeps and ends_ns > time.monotonic_ns() + NOT_LATE_NS:
-                    ends_of_sleeps.append(ends_ns)
-        rig.broker.recover()
-        rig.settle(60)
-        return len(set(ends_of_sleeps)) < len(ends_of_sleeps)
-
-    run_until(rig.engine, sleeps_twice_until_the_same_time, 60)
-    end(rig)
-
-
-def test_a_partition_that_recovers_returns_to_the_first_connection(rig) -> None:
+def test_the_lanes_return_when_the_partition_has_recovered(rig, monkeypatch) -> None:
+    """Nothing was late for 10 s by then. After some more time the further connections are closed."""
+    monkeypatch.setattr(connections_module, "FURTHER_IDLE_MS", 1000)
     until_apart(rig, 0, OTHERS)
     rig.broker.recover()
-    run_until(rig.engine, lambda: one_round(rig, range(PARTITIONS)) or rig.broker.connection_of(0) == FIRST, 60)
+
+    def all_by_first() -> bool:
+        rig.engine.run(50)
+        one_round(rig, range(PARTITIONS))
+        return not any(map(rig.broker.connection_of, range(PARTITIONS)))
+
+    run_until(rig.engine, all_by_first, 60)
+    run_until(rig.engine, lambda: all_by_first() and len(rig.broker._connections) == 1, 30)
+    accepted = rig.broker.accepted
+    one_round(rig, range(PARTITIONS))
+    assert {rig.broker.connection_of(partition) for partition in range(PARTITIONS)} == {FIRST}
+    assert rig.broker.accepted == accepted
     end(rig)
 
 
-def test_a_partition_of_which_others_wait_for_nothing_is_not_doubted(rig) -> None:
+def test_a_partition_of_which_others_wait_for_nothing_has_one_connection(rig) -> None:
     """Several of its batches may be in flight, unanswered."""
     accepted = rig.broker.accepted
     rig.broker.slow = {0: LONG_S}
@@ -180,26 +143,26 @@ def test_requests_are_sent_behind_a_late_one(rig) -> None:
     end(rig)
 
 
-def test_a_broker_that_hangs_for_a_moment_causes_no_doubt(rig) -> None:
-    """It does not answer by another connection either. Then it answers that one before the late request."""
+def test_a_broker_that_hangs_for_a_moment_gets_no_further_connection(rig) -> None:
+    """Each lane is late once in a row only."""
     rig.broker.every = (0.01, 0.01)
     for _ in range(5):
         with rig.broker.lock:
             for partition in range(PARTITIONS):
                 rig.send(0, partition, records=1)
+                rig.engine.run(10)
             ends = time.monotonic() + 0.15
             while time.monotonic() < ends:
                 rig.engine.run(10)
         rig.settle(30)
-        one_round(rig, range(PARTITIONS))
-    assert rig.broker.accepted > 1, "the sender did not ask by a second connection"
-    assert {number for number, _ in rig.broker.arrived} == {FIRST}
+        for _ in range(3):
+            one_round(rig, range(PARTITIONS))
+    assert len(rig.broker.carriers) == 1
     end(rig)
 
 
-@pytest.mark.parametrize("every", [(0.1, 0.1), (0.001, 0.2)])
-def test_a_broker_that_is_slow_as_a_whole_gets_everything_by_one_connection(broker, every) -> None:
-    broker.every = every
+def test_a_broker_that_was_slow_from_the_start_has_one_connection(broker) -> None:
+    broker.every = (0.1, 0.1)
     with Rig(broker, request_timeout_ms=30_000) as rig:
         rig.attach(slots=8192)
         warm_up(rig, PARTITIONS)
@@ -209,7 +172,8 @@ def test_a_broker_that_is_slow_as_a_whole_gets_everything_by_one_connection(brok
         end(rig)
 
 
-def test_a_broker_that_becomes_slow_gets_everything_by_one_connection_again(rig) -> None:
+def test_a_broker_that_becomes_slow_has_one_connection_again(rig) -> None:
+    """When it was late on all connections that it may have, its usual time is a longer one."""
     rig.broker.every = (0.06, 0.06)
 
     def together() -> bool:
@@ -220,7 +184,19 @@ def test_a_broker_that_becomes_slow_gets_everything_by_one_connection_again(rig)
     end(rig)
 
 
-def test_everything_goes_by_the_first_connection_if_the_second_one_is_refused(rig) -> None:
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_broker_has_no_more_connections_than_it_may_have(broker, most: int) -> None:
+    with Rig(broker, request_timeout_ms=30_000, connections_per_broker=most) as rig:
+        rig.attach(slots=8192)
+        warm_up(rig, PARTITIONS)
+        broker.slow = {0: 0.1, 1: 0.1, 2: 0.1}
+        for _ in range(20):
+            one_round(rig, range(PARTITIONS))
+        assert len(broker.carriers) == most
+        end(rig)
+
+
+def test_everything_goes_by_the_first_connection_if_a_further_one_is_refused(rig) -> None:
     rig.broker.refuses_more = True
     rig.broker.slow = {0: 0.1}
     for _ in range(10):
@@ -231,32 +207,30 @@ def test_everything_goes_by_the_first_connection_if_the_second_one_is_refused(ri
     end(rig)
 
 
-@pytest.mark.parametrize("number", [FIRST, SLOW])
-def test_a_broken_connection_loses_nothing(rig, number: int) -> None:
+@pytest.mark.parametrize("slow_one", [True, False])
+def test_a_broken_connection_loses_nothing(rig, slow_one: bool) -> None:
     until_apart(rig, 0, OTHERS)
-    [slot] = hang(rig, 0)
-    if number == FIRST:
-        slot = hang(rig, *OTHERS)[-1]
+    slots = hang(rig, 0) if slow_one else hang(rig, *OTHERS)
+    number = rig.broker.connection_of(0 if slow_one else OTHERS[-1])
     rig.broker.slow = {}
     rig.broker.drop(number)
-    run_until(rig.engine, lambda: acknowledged(rig, 0, slot))
+    run_until(rig.engine, lambda: acknowledged(rig, 0, slots[-1]))
     end(rig)
 
 
-@pytest.mark.parametrize("number", [FIRST, SLOW])
-def test_a_request_that_times_out_is_sent_again(broker, number: int) -> None:
+@pytest.mark.parametrize("slow_one", [True, False])
+def test_a_request_that_times_out_is_sent_again(broker, slow_one: bool) -> None:
     with Rig(broker, request_timeout_ms=1000) as rig:
         rig.attach(slots=8192)
         warm_up(rig, PARTITIONS)
         until_apart(rig, 0, OTHERS)
-        partition = 0 if number == SLOW else 1
-        [slot] = hang(rig, partition)
+        [slot] = hang(rig, 0 if slow_one else 1)
         broker.slow = {}
         run_until(rig.engine, lambda: acknowledged(rig, 0, slot), 20)
         end(rig)
 
 
-def test_a_successor_doubts_nothing(rig) -> None:
+def test_a_successor_begins_with_one_connection(rig) -> None:
     until_apart(rig, 0, OTHERS)
     hang(rig, 0)
     rig.broker.slow = {}
@@ -268,36 +242,51 @@ def test_a_successor_doubts_nothing(rig) -> None:
     end(rig)
 
 
-def test_a_new_leader_ends_a_doubt() -> None:
+def test_a_throttle_time_counts_for_all_connections(rig) -> None:
+    until_apart(rig, 0, OTHERS)
+    rig.broker.slow = {}
+    first = rig.engine._connections.get(1)
+    everyone = [first, *rig.engine._connections._further[first.node]]
+    rig.engine._loop.throttle(everyone[-1].node, 60_000)
+    assert all(each.throttled_ms > 50_000 for each in everyone)
+
+
+def test_partitions_are_apart_at_each_new_leader() -> None:
     with ScriptedBroker(partitions=PARTITIONS, nodes=2) as broker, Rig(broker, request_timeout_ms=30_000) as rig:
         rig.attach(slots=8192)
         warm_up(rig, PARTITIONS)
         until_apart(rig, 0, [2])
-        for _ in range(4):  # also back to a broker with which the partition was slow
+        for _ in range(4):  # also back to a broker at which the partition was slow
             broker.slow = {}
             broker.move_leaders()
             one_round(rig, range(PARTITIONS))
-            assert broker.connection_of(0) == FIRST
             until_apart(rig, 0, [2])
         end(rig)
 
 
-def test_the_slow_connection_is_closed_when_it_is_idle(broker) -> None:
-    with Rig(broker, request_timeout_ms=30_000, connections_max_idle_ms=1000) as rig:
+def test_a_leader_that_changes_and_returns_gets_the_batches_by_the_same_connection() -> None:
+    """One of them is in flight on a further connection meanwhile. Its partition must not overtake it."""
+    with ScriptedBroker(partitions=PARTITIONS, nodes=2) as broker, Rig(broker, request_timeout_ms=30_000) as rig:
         rig.attach(slots=8192)
         warm_up(rig, PARTITIONS)
-        until_apart(rig, 0, OTHERS)
-        broker.slow = {}
-        accepted = broker.accepted
-        run_until(rig.engine, lambda: one_round(rig, OTHERS) or len(broker._connections) == 1, 30)
-        one_round(rig, [0])
-        assert broker.connection_of(0) == FIRST
-        assert broker.accepted == accepted
+        until_apart(rig, 0, [2])
+        partition = next(each for each in (0, 2) if broker.connection_of(each) == 1)
+        hang(rig, partition)
+        names, number = rig.engine._connections, rig.engine._loop.add_topic(broker.topic)
+        nodes = [names.node_of(1), names.node_of(2)]
+        leaders = [nodes[0] if each.leader == 1 else nodes[1] for each in broker.partitions]
+        for _ in range(2):  # to the other one and back
+            leaders = [nodes[1 - nodes.index(each)] for each in leaders]
+            rig.engine._loop.set_leaders(number, leaders, [-1] * PARTITIONS)
+        before = broker.produce_requests
+        rig.send(0, partition, records=1)
+        run_until(rig.engine, lambda: broker.produce_requests > before)
+        assert broker.connection_of(partition) == 1
         end(rig)
 
 
 def test_the_number_of_a_slow_partition_is_given_back(broker, monkeypatch) -> None:
-    """Nothing refers to its lane after that: other partitions are doubted and found as before."""
+    """Nothing refers to its lane after that: other partitions are found as before."""
     ahead, now_ms = [0], engine_module._now_ms
     monkeypatch.setattr(engine_module, "_now_ms", lambda: now_ms() + ahead[0])
     with Rig(broker, request_timeout_ms=30_000, metadata_max_idle_ms=IDLE_MS) as rig:
@@ -319,32 +308,41 @@ def test_the_number_of_a_slow_partition_is_given_back(broker, monkeypatch) -> No
 
 
 @pytest.mark.parametrize("v2", [False, True])
-def test_the_lanes_of_transactional_producers_become_slow_and_end(rig, v2: bool) -> None:
-    """Each producer has lanes and sequences of its own. They are freed while one of them is slow."""
+def test_a_transaction_does_not_wait_for_the_batches_of_another_one(rig, v2: bool) -> None:
+    """Each producer has lanes and sequences of its own. They are freed while a batch of another one is unanswered."""
     leave_transactions_to_the_test(rig.engine)
     table = rig.engine.transactions
     everywhere = [(rig.broker.topic, partition) for partition in range(PARTITIONS)]
-    for producer in range(TRANSACTIONAL_PRODUCERS):
-        index = rig.attach(slots=8192, transactional_id=f"id-{producer}", transaction_timeout_ms=60_000)
-        attach_id = rig.front_ends[index].attach_id
-        row = table.row_of(attach_id)
-        rig.broker.slow = {0: 0.15}
+    indexes = [
+        rig.attach(slots=8192, transactional_id=f"id-{number}", transaction_timeout_ms=60_000)
+        for number in range(TRANSACTIONAL_PRODUCERS)
+    ]
+    rows = [table.row_of(rig.front_ends[index].attach_id) for index in indexes]
+    for number, row in enumerate(rows):
+        table.store(row, TransactionState.READY, 700 + number, 0, 1, 0, v2)
+    rig.broker.slow = {0: 0.4}
 
-        def apart(index=index, row=row) -> bool:
-            for partition in range(PARTITIONS):
+    def passed() -> bool:
+        """Return whether the batches of all other transactions are acknowledged before that of the first one."""
+        rig.send(indexes[0], 0, records=1)
+        for index in indexes[1:]:
+            rig.engine.run(10)
+            for partition in OTHERS:
                 rig.send(index, partition, records=1)
-            rig.engine.run(0)
+        rig.engine.run(0)
+        for row in rows:
             table.note_added(row, everywhere)
-            rig.settle(30)
-            return [rig.broker.connection_of(partition) for partition in range(PARTITIONS)] == [SLOW, *[FIRST] * 3]
+        last = {index: len(rig.sent[index]) - 1 for index in indexes}
+        run_until(rig.engine, lambda: all(acknowledged(rig, index, last[index]) for index in indexes[1:]))
+        was_first = last[indexes[0]] not in rig.heard[indexes[0]]
+        run_until(rig.engine, lambda: acknowledged(rig, indexes[0], last[indexes[0]]))
+        return was_first
 
-        for epoch in range(2):
-            table.store(row, TransactionState.READY, 700 + producer, epoch, epoch + 1, 0, v2)
-            run_until(rig.engine, lambda apart=apart: apart() and apart(), 60)
-            assert not table.is_busy(row)
-        rig.engine.detach(attach_id)
+    run_until(rig.engine, lambda: all(passed() for _ in range(3)), 60)
+    for index, row in zip(indexes[1:], rows[1:], strict=True):
+        rig.engine.detach(rig.front_ends[index].attach_id)
         run_until(rig.engine, lambda row=row: table.remove(row))
-        assert rig.errors(index) == [0] * len(rig.sent[index])
+    end(rig)
     until_apart(rig, 0, OTHERS)
     end(rig)
 
@@ -372,4 +370,4 @@ def test_nothing_is_lost_doubled_or_reordered_while_partitions_become_slow_and_c
                 rig.settle(60)
         broker.recover()
         rig.finish(60, exactly=idempotent)
-        assert any(connection != FIRST for connection, _ in broker.arrived) or len(broker.carriers) > 2
+        assert len(broker.carriers) > 2
