@@ -201,12 +201,12 @@ def found_at(path: str) -> Path | None:
 def false_claims(text: str) -> list[str]:
     """Return the paths of a page that are not there, and the names that a file or folder lacks although it says so."""
     named = [path for path in re.findall(rf"`({PATH})`", text) if "/" in path]
-    commands = " ".join(re.findall(r"`([^`]* [^`]*)`", BLOCK.sub("", text)))
+    commands = " ".join(span for span in re.findall(r"`([^`]*)`", BLOCK.sub("", text)) if " " in span)
     named += re.findall(r"(?<=[ /])tests/[\w./]+", commands)
     named += [module.replace(".", "/") for module in re.findall(r"python -m ((?:tests|bench)[\w.]*)", commands)]
     wrong = [path for path in named if found_at(path) is None]
     tiers = (ROOT / "tox.ini").read_text()
-    wrong += [f"-e {name}" for name in re.findall(r"-e (\w+)", commands) if f"[testenv:{name}]" not in tiers]
+    wrong += [f"-e {name}" for name in re.findall(r"(?:test|tox) -e (\w+)", commands) if f"[testenv:{name}]" not in tiers]
     for path, names in HOLDS.findall(text):
         place = found_at(path)
         for name in re.findall(r"`([\w.]+)(?:\(\))?`", names):
@@ -237,6 +237,7 @@ def test_a_file_holds_what_a_page_says(page):
         ("`shm/batch.h`: `slot_commit`", ["shm/batch.h: slot_commit"]),
         ("`codes.py`: `NO_SUCH`", ["codes.py: NO_SUCH"]),
         ("`python -m pytest -q tests/unit/no_such.py tests/unit`", ["tests/unit/no_such.py"]),
+        ("`DESIGN.md` after `a` and `./test -e no_such`", ["-e no_such"]),
         ("`python -m tests.no_such --seconds 1`; `./test -e no_such`", ["tests/no_such", "-e no_such"]),
         ("`producer/appender.pyx`:\n`Appender.attempt()`; `shm/batch.h`: `cyp_slot_commit`", []),
     ],
