@@ -206,7 +206,8 @@ def false_claims(text: str) -> list[str]:
     named += [module.replace(".", "/") for module in re.findall(r"python -m ((?:tests|bench)[\w.]*)", commands)]
     wrong = [path for path in named if found_at(path) is None]
     tiers = (ROOT / "tox.ini").read_text()
-    wrong += [f"-e {name}" for name in re.findall(r"(?:test|tox) -e (\w+)", commands) if f"[testenv:{name}]" not in tiers]
+    environments = re.findall(r"(?:test|tox) -e (\w+)", commands)
+    wrong += [f"-e {name}" for name in environments if f"[testenv:{name}]" not in tiers]
     for path, names in HOLDS.findall(text):
         place = found_at(path)
         for name in re.findall(r"`([\w.]+)(?:\(\))?`", names):
