@@ -16,7 +16,10 @@ def test_stubs_agree_with_the_modules(tmp_path: Path) -> None:
     built_in_place = Path(cyproducer.__file__).parents[1] == ROOT
     command = [sys.executable, "-m", "mypy.stubtest", "cyproducer", "--concise", "--ignore-disjoint-bases"]
     command += ["--ignore-missing-stub", "--allowlist", str(ALLOWED)]
-    command += ["--mypy-config-file", str(ROOT / "pyproject.toml")]
+    # Not the project's configuration: there, mypy looks for packages in the source first.
+    config = tmp_path / "mypy.ini"
+    config.write_text("[mypy]\nignore_missing_imports = true\n")
+    command += ["--mypy-config-file", str(config)]
     done = subprocess.run(
         command,
         cwd=ROOT if built_in_place else tmp_path,

@@ -110,6 +110,9 @@ class Brokers:
     def get(self, broker_id: int) -> Connection | None:
         return self.links.get(broker_id)
 
+    def for_call(self, first: Connection) -> Connection:
+        return first
+
     def least_loaded(self, api: ApiKey = ApiKey.METADATA) -> Connection | None:
         links = [link for link in self.links.values() if link.versions is not None and api in link.versions]
         return links[0] if links else None
