@@ -84,7 +84,7 @@ cdef class KafkaProducer:
         topic         str
         value, key    bytes, bytearray, contiguous memoryview, None (Kafka's null; serializers do not see it), or
                       any type that the serializer accepts
-        headers       sequence of (str, bytes or None)
+        headers       dict of str to bytes, str (as UTF-8) or None, or a sequence of such pairs
         partition     int; default: by the key's hash as in Java, without a key the sticky partition
         timestamp_ms  int, ms since 1970; default: now, at most 4 ms old
         on_delivery   called once, as on_delivery(error or None, RecordMetadata), on the callback thread
@@ -157,6 +157,7 @@ cdef class KafkaProducer:
                         watch_delivery(future, on_delivery, None)
                     return future
         self.current()  # raises if there are no extensions, because __init__() was not called
+        headers = header_pairs(headers)
         if self.extensions.interceptors is not None:
             intercepted = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
             return self.extensions.interceptors.send(self._send, intercepted, on_delivery)
@@ -185,6 +186,7 @@ cdef class KafkaProducer:
         While it waits for the sender, metadata or memory, the loop runs. `await future` gives the RecordMetadata.
         """
         self.current()  # raises if there are no extensions, because __init__() was not called
+        headers = header_pairs(headers)
         if self.extensions.interceptors is not None:
             intercepted = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
             return self.extensions.interceptors.send_async(self._send_async, intercepted, on_delivery)
@@ -228,8 +230,8 @@ cdef class KafkaProducer:
         partition      int for all rows, or an integer or null per row; default: as in `send()`
         timestamps_ms  int for all rows, or integers (ms since 1970), datetime64 or Arrow timestamps, rounded
                        down to ms; null and NaT mean now
-        headers        those of `send()` for all rows (if the first element is a header), an iterable of such headers
-                       or None per row, or Arrow's list<struct<key: string, value: binary>>
+        headers        those of `send()` for all rows (a dict, or if the first element is a header), an iterable of
+                       such headers or None per row, or Arrow's list<struct<key: string, value: binary>>
 
         Check all arguments, sizes and partitions before the first row is queued, and copy all but the bytes of values
         and keys. Block, each time up to max_block_ms, for the sender, metadata or memory. If that raises, or a signal

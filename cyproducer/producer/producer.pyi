@@ -59,7 +59,8 @@ _Serializer: TypeAlias = Callable[[Any], bytes | bytearray | memoryview | None] 
 # A name, a callable as in kafka-python, or an object with the method `partition` as in Java.
 _Partitioner: TypeAlias = str | Callable[[bytes | None, list[int], list[int]], int] | Any
 
-_Header: TypeAlias = tuple[str, bytes | bytearray | memoryview | None]
+_HeaderValue: TypeAlias = bytes | bytearray | memoryview | str | None
+_Headers: TypeAlias = Mapping[str, _HeaderValue] | Iterable[tuple[str, _HeaderValue]]
 
 # {TopicPartition or (topic, partition): offset or OffsetAndMetadata}, or confluent-kafka's list of TopicPartition.
 _Offsets: TypeAlias = Mapping[Any, Any] | Iterable[Any]
@@ -176,7 +177,7 @@ class KafkaProducer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: Iterable[_Header] | None = None,
+        headers: _Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: _OnDelivery | None = None,
@@ -186,7 +187,7 @@ class KafkaProducer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: Iterable[_Header] | None = None,
+        headers: _Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: _OnDelivery | None = None,
@@ -198,7 +199,7 @@ class KafkaProducer:
         keys: Any = None,
         partition: Any = None,
         timestamps_ms: Any = None,
-        headers: Iterable[_Header] | Iterable[Iterable[_Header] | None] | Any = None,
+        headers: _Headers | Iterable[_Headers | None] | Any = None,
     ) -> BulkFuture: ...
     def send_arrow(self, table: Any, topic: str | None = None) -> BulkFuture: ...
     def flush(self, timeout: float | None = None) -> None: ...

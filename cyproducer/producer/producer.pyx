@@ -18,9 +18,9 @@ from libc.string cimport memcmp, memcpy, memset, strerror
 from cyproducer.producer.core.native cimport (
     FEW_HEADERS, HAVE_ROOM, NEED_MEMORY, NEED_METADATA, NEED_SESSION, ON_DONE, Arena, Batch, Chain, Future, Place,
     Port, Prepared, Room, RunningSend, Session, SessionOwner, Topic, TopicTable, TransactionMonitor, check_size,
-    checked_header, fresh_delivery, headers_as_tuple, holds_addresses, interpreter_ends, make_future, make_room,
-    make_running_send, offset_in, pack_closed, prepare, prepare_raw, put_alone, room_for_delivery, set_future,
-    small_number, topic_of, view_headers, watch, watch_delivery,
+    checked_header, fresh_delivery, header_pairs, headers_as_tuple, holds_addresses, interpreter_ends, make_future,
+    make_room, make_running_send, offset_in, pack_closed, prepare, prepare_raw, put_alone, room_for_delivery,
+    set_future, small_number, topic_of, view_headers, watch, watch_delivery,
 )
 from cyproducer.record.record cimport HeaderView, RecordView
 from cyproducer.shm.protocol cimport *

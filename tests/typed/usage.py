@@ -25,7 +25,7 @@ def send_one_by_one() -> int:
             "clicks",
             {"page": 1},
             key=b"user",
-            headers=[("trace", b"1"), ("empty", None)],
+            headers=[("trace", b"1"), ("text", "1"), ("empty", None)],
             partition=0,
             timestamp_ms=1_700_000_000_000,
             on_delivery=delivered,
@@ -57,7 +57,9 @@ def send_many(lines: list[bytes]) -> list[int]:
 
 
 def send_columns(producer: KafkaProducer, column: memoryview) -> int:
-    future = producer.send_array("columns", column, keys=[b"a", None], partition=0, headers=[("trace", b"1")])
+    future = producer.send_array(
+        "columns", column, keys=[b"a", None], partition=0, headers={"trace": b"1", "text": "1"}
+    )
     assert_type(future, BulkFuture)
     written = future.result(timeout=5)
     assert_type(written, ArrayMetadata)

@@ -90,7 +90,7 @@ cdef class Prepared:
 
 
 cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept:
-    """Fill `views` from a list or tuple of up to FEW_HEADERS plain (str, bytes or None) tuples.
+    """Fill `views` from a list or tuple of up to FEW_HEADERS plain (str, bytes, str or None) tuples.
 
     Return their number, and the sum of their lengths in `header_bytes`. Return -1 for anything else, which take_headers
     checks. Keep nothing alive and run no Python: the views are valid as long as the GIL is held.
@@ -110,23 +110,36 @@ cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_byte
         if type(pair) is not tuple or PyTuple_GET_SIZE(pair) != 2:
             return -1
         name, value = <object>PyTuple_GET_ITEM(pair, 0), <object>PyTuple_GET_ITEM(pair, 1)
-        # For other strings Python must build the UTF-8 first, which can fail.
-        if type(name) is not str or not PyUnicode_IS_COMPACT_ASCII(name):
+        size = _ascii(name, &views[i].key)
+        if size < 0:
             return -1
-        size = PyUnicode_GET_LENGTH(name)
-        if size > LONGEST_HEADER:
-            return -1
-        views[i].key, views[i].key_length = <const uint8_t *>PyUnicode_DATA(name), <int32_t>size
+        views[i].key_length = <int32_t>size
         header_bytes[0] += size
         if value is None:
             views[i].value_length = -1
             continue
-        if type(value) is not bytes or PyBytes_GET_SIZE(value) > LONGEST_HEADER:
+        if type(value) is bytes:
+            views[i].value, size = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+        else:
+            size = _ascii(value, &views[i].value)
+        if not 0 <= size <= LONGEST_HEADER:
             return -1
-        size = PyBytes_GET_SIZE(value)
-        views[i].value, views[i].value_length = <const uint8_t *>PyBytes_AS_STRING(value), <int32_t>size
+        views[i].value_length = <int32_t>size
         header_bytes[0] += size
     return <int>count
+
+
+cdef inline Py_ssize_t _ascii(object text, const uint8_t **data) noexcept:
+    """Return the length and the bytes of a short str of ASCII characters; -1 for anything else. Run no Python.
+
+    For other strings Python must build the UTF-8 first, which can fail.
+    """
+    if type(text) is not str or not PyUnicode_IS_COMPACT_ASCII(text):
+        return -1
+    if PyUnicode_GET_LENGTH(text) > LONGEST_HEADER:
+        return -1
+    data[0] = <const uint8_t *>PyUnicode_DATA(text)
+    return PyUnicode_GET_LENGTH(text)
 
 
 cdef int64_t small_number(object number) noexcept:
@@ -137,15 +150,24 @@ cdef int64_t small_number(object number) noexcept:
     return PyLong_AsLongLongAndOverflow(number, &overflow)
 
 
+cdef object header_pairs(object headers):
+    """Return the items of a mapping, and everything else as it is: serializers and interceptors get pairs."""
+    return list(headers.items()) if isinstance(headers, Mapping) else headers
+
+
 cdef tuple headers_as_tuple(object headers, str where):
-    """Return an iterable of pairs as a tuple of tuples, which the program cannot change during the call."""
+    """Return a mapping or an iterable of pairs as a tuple of tuples, which the program cannot change meanwhile."""
     cdef tuple found
     if type(headers) is tuple:
         found = headers
     elif type(headers) is list:
         found = tuple(<list>headers)
-    elif isinstance(headers, (str, bytes, dict)) or not hasattr(headers, "__iter__"):
-        raise TypeError(f"{where} must be a sequence of (str, bytes or None), not {type(headers).__name__}")
+    elif isinstance(headers, Mapping):
+        found = tuple(headers.items())
+    elif isinstance(headers, (str, bytes)) or not hasattr(headers, "__iter__"):
+        raise TypeError(
+            f"{where} must be a dict or a sequence of (str, bytes, str or None), not {type(headers).__name__}"
+        )
     else:
         found = tuple(headers)
     for item in found:
@@ -157,21 +179,26 @@ cdef tuple headers_as_tuple(object headers, str where):
 cdef tuple checked_header(object item, str where, Py_ssize_t number):
     """Return (str, bytes or None) for one header of `send`, `send_async` or `send_array`.
 
-    Buffers are copied: header values are small, and the program may change a buffer while send() waits. Raise
-    TypeError or ValueError that names the header.
+    A value of type str becomes UTF-8. Buffers are copied: header values are small, and the program may change a buffer
+    while send() waits. Raise TypeError or ValueError that names the header.
     """
     cdef Py_ssize_t size = 0
     if not isinstance(item, (tuple, list)) or len(item) != 2:
-        raise TypeError(f"{where}[{number}] must be a tuple (str, bytes or None), not {_shown(item)}")
+        raise TypeError(f"{where}[{number}] must be a tuple (str, bytes, str or None), not {_shown(item)}")
     name, value = item
     if not isinstance(name, str):
         raise TypeError(f"{where}[{number}]: the key must be a str, not {type(name).__name__}")
     if isinstance(value, (bytearray, memoryview)):
         _refuse_addresses(value, f"{where}[{number}] ({name!r}): the value")
         value = bytes(value)
+    elif isinstance(value, str):
+        try:
+            value = str.encode(value)
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{where}[{number}] ({name!r}): the value cannot be encoded: {error}") from None
     elif value is not None and not isinstance(value, bytes):
         raise TypeError(
-            f"{where}[{number}] ({name!r}): the value must be bytes or None, not {type(value).__name__}; encode it"
+            f"{where}[{number}] ({name!r}): the value must be bytes, str or None, not {type(value).__name__}; encode it"
         )
     try:
         PyUnicode_AsUTF8AndSize(name, &size)

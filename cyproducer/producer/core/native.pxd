@@ -234,6 +234,7 @@ cdef class Prepared:
 cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept
 
 
+cdef object header_pairs(object headers)
 cdef tuple headers_as_tuple(object headers, str where)
 
 

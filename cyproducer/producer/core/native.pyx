@@ -24,6 +24,7 @@ from cyproducer.shm.native cimport (
 from cyproducer.shm.protocol cimport *
 
 from collections import deque
+from collections.abc import Mapping
 import functools
 import logging
 import os

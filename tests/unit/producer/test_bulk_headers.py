@@ -1,5 +1,7 @@
 """Tests that `send_array` takes the headers that `send` takes, and tells those of all rows from those of each row."""
 
+from types import MappingProxyType
+
 import pytest
 from support.columns import column_of, refusal
 
@@ -31,11 +33,15 @@ class Bytes(bytes):
         lambda: list(PAIRS),
         lambda: [list(pair) for pair in PAIRS],
         lambda: iter(PAIRS),
+        lambda: dict(PAIRS),
+        lambda: MappingProxyType(dict(PAIRS)),
         lambda: dict(PAIRS).items(),
         lambda: (pair for pair in PAIRS),
         lambda: [("a", bytearray(b"b")), ("ä", None)],
         lambda: [("a", memoryview(b"xbx")[1:2]), ("ä", None)],
         lambda: [(Text("a"), Bytes(b"b")), (Text("ä"), None)],
+        lambda: [("a", "b"), ("ä", None)],
+        lambda: {"a": Text("b"), "ä": None},
     ],
 )
 def test_headers_of_all_rows_and_of_each_row(make):
@@ -64,17 +70,18 @@ def test_a_list_that_its_own_iteration_changes():
 @pytest.mark.parametrize(
     ("headers", "kind", "words"),
     [
-        ("text", TypeError, "headers must be a sequence of (str, bytes or None), not str"),
-        (b"bytes", TypeError, "headers must be a sequence of (str, bytes or None), not bytes"),
-        (5, TypeError, "headers must be a sequence of (str, bytes or None), not int"),
-        (["text"], TypeError, "headers[0] must be a tuple (str, bytes or None), not a str"),
-        ([5], TypeError, "headers[0] must be a tuple (str, bytes or None), not a int"),
-        ([("a",)], TypeError, "headers[0] must be a tuple (str, bytes or None), not a tuple of 1"),
-        ([("a", b"b", b"c")], TypeError, "headers[0] must be a tuple (str, bytes or None), not a tuple of 3"),
+        ("text", TypeError, "headers must be a dict or a sequence of (str, bytes, str or None), not str"),
+        (b"bytes", TypeError, "headers must be a dict or a sequence of (str, bytes, str or None), not bytes"),
+        (5, TypeError, "headers must be a dict or a sequence of (str, bytes, str or None), not int"),
+        (["text"], TypeError, "headers[0] must be a tuple (str, bytes, str or None), not a str"),
+        ([5], TypeError, "headers[0] must be a tuple (str, bytes, str or None), not a int"),
+        ([("a",)], TypeError, "headers[0] must be a tuple (str, bytes, str or None), not a tuple of 1"),
+        ([("a", b"b", b"c")], TypeError, "headers[0] must be a tuple (str, bytes, str or None), not a tuple of 3"),
         ([(None, b"b")], TypeError, "headers[0]: the key must be a str, not NoneType"),
         ([(b"a", b"b")], TypeError, "headers[0]: the key must be a str, not bytes"),
-        ([("a", b"b"), None], TypeError, "headers[1] must be a tuple (str, bytes or None), not a NoneType"),
-        ([("a", 1)], TypeError, "headers[0] ('a'): the value must be bytes or None, not int; encode it"),
+        ([("a", b"b"), None], TypeError, "headers[1] must be a tuple (str, bytes, str or None), not a NoneType"),
+        ([("a", 1)], TypeError, "headers[0] ('a'): the value must be bytes, str or None, not int; encode it"),
+        ([("a", "\udfff")], ValueError, "headers[0] ('a'): the value cannot be encoded: 'utf-8' codec"),
         ([("\ud800", b"b")], ValueError, r"headers[0] ('\ud800'): the key cannot be encoded: 'utf-8' codec"),
     ],
 )
@@ -85,11 +92,11 @@ def test_wrong_headers(headers, kind, words):
 @pytest.mark.parametrize(
     ("row", "kind", "words"),
     [
-        ({"a": b"b"}, TypeError, "headers[1] must be a sequence of (str, bytes or None), not dict"),
-        ("text", TypeError, "headers[1] must be a sequence of (str, bytes or None), not str"),
-        ([("a", 1)], TypeError, "headers[1][0] ('a'): the value must be bytes or None, not int"),
+        ({1: b"b"}, TypeError, "headers[1][0]: the key must be a str, not int"),
+        ("text", TypeError, "headers[1] must be a dict or a sequence of (str, bytes, str or None), not str"),
+        ([("a", 1)], TypeError, "headers[1][0] ('a'): the value must be bytes, str or None, not int"),
         ([("a", b"b"), ("\udfff", b"")], ValueError, r"headers[1][1] ('\udfff'): the key cannot be encoded"),
-        (("a", b"b"), TypeError, "headers[1][0] must be a tuple (str, bytes or None), not a str"),
+        (("a", b"b"), TypeError, "headers[1][0] must be a tuple (str, bytes, str or None), not a str"),
     ],
 )
 def test_wrong_headers_of_a_row(row, kind, words):

@@ -347,8 +347,7 @@ def test_wrong_values(values, kind, words):
             TypeError,
             "timestamps_ms: Arrow float64 cannot be read here",
         ),
-        ({"headers": {"a": b"b"}}, TypeError, "headers must be a sequence of (str, bytes or None), not dict"),
-        ({"headers": [("a", "b")]}, TypeError, "headers[0] ('a'): the value must be bytes or None, not str"),
+        ({"headers": {"a": 1}}, TypeError, "headers[0] ('a'): the value must be bytes, str or None, not int"),
         (
             {"headers": [[(b"a", b"b")], None, None]},
             TypeError,

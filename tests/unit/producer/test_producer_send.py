@@ -5,6 +5,7 @@ import pickle
 import re
 import threading
 import time
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -16,6 +17,13 @@ import cyproducer
 from cyproducer import KafkaProducer, errors
 from cyproducer.producer.channel import waits
 from cyproducer.producer.core.native import partition_for_key
+
+
+class Text(str):
+    """A str whose encoding is not that of its characters."""
+
+    def encode(self, *arguments):
+        return b"wrong"
 
 
 @pytest.fixture
@@ -143,6 +151,50 @@ def test_sizes_around_chunks_and_batches(sender, producer, size):
     assert [f.result(0).offset for f in futures] == list(range(11))
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["the topic is new", "the topic is known"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: {"a": "text", "b": "ä", "c": b"\xff", "d": None, "ü": ""},
+        lambda: MappingProxyType({"a": "text", "b": "ä", "c": b"\xff", "d": None, "ü": ""}),
+        lambda: [("a", "text"), ("b", "ä"), ("c", b"\xff"), ("d", None), ("ü", "")],
+        lambda: iter([["a", Text("text")], (Text("b"), "ä"), ("c", bytearray(b"\xff")), ("d", None), ("ü", Text())]),
+    ],
+    ids=["dict", "mapping", "list", "iterator"],
+)
+def test_forms_of_headers(sender, producer, make, first):
+    if not first:
+        attach(producer, "one")
+    producer.send("one", b"x", headers=make()).result(10)
+    expected = (("a", b"text"), ("b", b"\xc3\xa4"), ("c", b"\xff"), ("d", None), ("ü", b""))
+    assert [received.headers for received in sender.log] == [expected]
+
+
+@pytest.mark.parametrize("size", [0, 1, 300, 1 << 16, (1 << 16) + 1])
+def test_a_header_value_that_is_a_str_of_any_size(sender, producer, size):
+    attach(producer, "one")
+    producer.send("one", b"x", headers=[("a", "v" * size), ("b", "ä" * size)]).result(10)
+    assert sender.log[0].headers == (("a", b"v" * size), ("b", b"\xc3\xa4" * size))
+
+
+def test_serializers_and_interceptors_get_pairs(sender):
+    seen = []
+
+    class Sees:
+        def on_send(self, record):
+            seen.append(record.headers)
+            return record
+
+        def serialize(self, topic, headers, value):
+            seen.append(headers)
+            return value
+
+    with KafkaProducer(sender=sender.path, interceptors=[Sees()], value_serializer=Sees()) as producer:
+        producer.send("one", b"x", headers={"a": "1"})
+    assert seen == [[("a", "1")]] * 2
+    assert sender.log[0].headers == (("a", b"1"),)
+
+
 def test_buffer_objects(sender, producer):
     for value in (bytearray(b"abc"), memoryview(b"abc"), memoryview(bytearray(b"xabcx"))[1:4]):
         producer.send("t", value, key=value, headers=[("h", value)])
@@ -162,8 +214,9 @@ OBJECTS = memoryview(np.array([b"an object"], object))
         ({"value": OBJECTS}, TypeError, ["value", "Python objects or pointers", "'O'"]),
         ({"key": OBJECTS}, TypeError, ["key", "Python objects or pointers"]),
         ({"headers": [("a", OBJECTS)]}, TypeError, ["headers[0] ('a')", "Python objects or pointers"]),
-        ({"headers": {"a": b"1"}}, TypeError, ["headers", "dict"]),
-        ({"headers": [("a", "1")]}, TypeError, ["headers[0]", "'a'", "str"]),
+        ({"headers": {"a": 1}}, TypeError, ["headers[0]", "'a'", "int"]),
+        ({"headers": {1: b"1"}}, TypeError, ["headers[0]", "int"]),
+        ({"headers": [("a", "\udfff")]}, ValueError, ["headers[0]", "'a'", "value cannot be encoded"]),
         ({"headers": [(b"a", b"1")]}, TypeError, ["headers[0]", "bytes"]),
         ({"headers": [("a",)]}, TypeError, ["headers[0]"]),
         ({"partition": "1"}, TypeError, ["partition"]),
