@@ -366,7 +366,7 @@ class KafkaCluster:
         partitions: int = 1,
         replication: int = 1,
         configs: Mapping[str, str] | None = None,
-        timeout: float = 30.0,
+        timeout: float = 120.0,
     ) -> str:
         """Create a topic, wait until every running node knows a leader for each partition, and return its name.
 
