@@ -17,8 +17,8 @@ async def publish(producer: KafkaProducer, topic: str, number: int) -> int:
 
 async def main(brokers: str, topic: str) -> None:
     """Send ten thousand records at once, and await each of them."""
-    producer = KafkaProducer(bootstrap_servers=brokers)
-    offsets = await asyncio.gather(*(publish(producer, topic, number) for number in range(RECORDS)))
+    async with KafkaProducer(bootstrap_servers=brokers) as producer:
+        offsets = await asyncio.gather(*(publish(producer, topic, number) for number in range(RECORDS)))
     print(f"{len(offsets)} records written")
 
 

@@ -248,8 +248,7 @@ METHODS = (
         "create another producer with the new credentials; it gets a sender of its own",
     ),
     MethodHint(AIOKAFKA, "start", "leave it out: the first send connects"),
-    MethodHint(AIOKAFKA, "stop", "use close()"),
-    MethodHint(AIOKAFKA, "send_and_wait", "use `await (await producer.send_async(...))`"),
+    MethodHint(AIOKAFKA, "stop", "use close_async()"),
     MethodHint(AIOKAFKA, "create_batch", _BATCHES),
     MethodHint(AIOKAFKA, "send_batch", _BATCHES),
 )

@@ -192,15 +192,21 @@ cdef class KafkaProducer:
             return self.extensions.interceptors.send_async(self._send_async, intercepted, on_delivery)
         return self._send_async(topic, value, key, headers, partition, timestamp_ms, on_delivery)
 
-    def _send_async(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
-        from cyproducer.producer.channel import aio  # loads asyncio: 50 ms that other programs save
+    def send_and_wait(self, topic, value=None, key=None, headers=None, partition=None, timestamp_ms=None):
+        """Do what `send_async()` does, and wait for the outcome: `await` gives the RecordMetadata or raises the error.
 
+        One record waits for one answer of the broker. To send many records, keep the futures of `send_async()`.
+        """
+        return asyncio_part().send_and_wait(self.send_async(topic, value, key, headers, partition, timestamp_ms))
+
+    def _send_async(self, topic, value, key, headers, partition, timestamp_ms, on_delivery):
         # Serialized at once: the coroutine may start when the program has already changed the value.
         try:
             record = self.describe(topic, value, key, headers, partition, timestamp_ms, on_delivery, False)
         except errors.KafkaError as error:
             count_refused(self.current(), error)
             raise
+        aio = asyncio_part()
         sending = aio.Sending(self._channel, self._attempt_prepared, record, self.max_block_s)
         if self.transactions is not None:
             return send_counted(self, aio.send, sending)
@@ -358,7 +364,11 @@ cdef class KafkaProducer:
         Their callbacks have run then. Raise KafkaTimeoutError after `timeout` seconds; the sender still delivers the
         records. Raise IllegalStateError in a callback, as Kafka's producer does.
         """
-        self.current().flush(timeout)
+        run_blocking(self.current().flush(ThreadWaits(), timeout))
+
+    def flush_async(self, timeout=None):
+        """Do what `flush()` does, for asyncio. If the task is cancelled, the records are still delivered."""
+        return self.current().flush(asyncio_part().LoopWaits(), timeout)
 
     # ---------------------------------------------------------------- transactions
 
@@ -430,39 +440,47 @@ cdef class KafkaProducer:
         them, but this process does not learn the result. Unsent records whose sender is gone, and for which no other
         sender was found by then, get SenderUnavailableError. After an exception of a signal's handler, call it again.
         """
+        run_blocking(self._close(ThreadWaits(), run_in_thread, timeout))
+
+    def close_async(self, timeout=None):
+        """Do what `close()` does, for asyncio. If the task is cancelled, call it again."""
+        return self._close(asyncio_part().LoopWaits(), run_transactional_async, timeout)
+
+    async def _close(self, waits, run, timeout):
+        """Close the producer. `run` makes a coroutine that runs a method of the TransactionManager."""
         deadline = deadline_after(timeout)
         if self.closing or self.session is None:
             return
         self.closing = True
         try:
-            self.shut(timeout, deadline)
+            await self._shut(waits, run, timeout, deadline)
         except BaseException:
             self.closing = False
             raise
 
-    cdef object shut(self, object timeout, object deadline):
+    async def _shut(self, waits, run, timeout, deadline):
         """Do the work of close(). After an exception, a repetition continues with what is not given back."""
         if self.transactions is not None and not self.is_parents() and not self.is_closed():
-            self.abort_open(self.max_block_s if timeout is None else timeout)
+            await self._abort_open(run, self.max_block_s if timeout is None else timeout)
         self.channel.closing = True
         if self.is_parents():
             _parent_channels.append(self.channel)
             return
         try:
-            self.current().finish(deadline)
+            await self.current().finish(waits, deadline)
         finally:
             try:
-                self.current().detach(self.extensions.interceptors is not None)
+                await self.current().detach(waits, self.extensions.interceptors is not None)
             finally:
                 self.address.close()
                 self.extensions.close()
 
-    cdef object abort_open(self, object timeout):
+    async def _abort_open(self, run, timeout):
         """Abort an open transaction. Without time for it, the sender does that when this producer has gone."""
         if timeout <= 0 or not self.transactions.is_open_at_close(self.current()):
             return
         try:
-            run_transactional(self, TransactionManager.abort_transaction, timeout)
+            await run(self, TransactionManager.abort_transaction, timeout)
         except errors.KafkaError as error:
             _log.warning(
                 "close() did not abort the open transaction, which the sender or the broker will do: %s", error
@@ -473,6 +491,12 @@ cdef class KafkaProducer:
 
     def __exit__(self, *exception):
         self.close()
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *exception):
+        await self.close_async()
 
     def __del__(self):
         if self.session is not None and not self.is_closed():
@@ -540,6 +564,13 @@ cdef class KafkaProducer:
             return f"<{type(self).__name__} {self.settings!r} of the parent process>"
         state = "closed" if self.is_closed() else "attached" if self.current().session.alive else "not attached"
         return f"<{type(self).__name__} {self.settings!r} {state}>"
+
+
+cdef object asyncio_part():
+    """Return the module with the waits of asyncio."""
+    from cyproducer.producer.channel import aio  # loads asyncio: 50 ms that other programs save
+
+    return aio
 
 
 def restore_producer(cls, settings):

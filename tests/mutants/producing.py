@@ -46,7 +46,7 @@ PRODUCING = (
     Mutant(
         "flush-callbacks",
         "flush() returns before the callbacks have run",
-        "        return await_callbacks(self, deadline)\n",
+        "        return await waits.callbacks(self, deadline)\n",
         "        return True\n",
         "P5",
         ("unit/producer/test_producer_futures.py",),

@@ -7,27 +7,39 @@ import heapq
 import itertools
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 
 from cyproducer import errors
 from cyproducer.host.interrupts import pass_on
-from cyproducer.producer.channel.waits import Retry, count_refused, no_memory, no_metadata
+from cyproducer.producer.channel.waits import OutcomeWaits, Retry, count_refused, no_memory, no_metadata
 from cyproducer.producer.core.native import (
     Batch,
     Future,
     Place,
     Prepared,
+    RecordMetadata,
     Room,
     Session,
     SessionOwner,
+    Waiter,
     WaitQueue,
     leave_all,
 )
 from cyproducer.shm import system_clock
 from cyproducer.shm.native import Duplicate, Timer, in_child
 
-__all__ = ["Sending", "attach", "pause", "resolve", "running_loop", "send", "wait_batch", "wait_for_result"]
+__all__ = [
+    "LoopWaits",
+    "Sending",
+    "attach",
+    "pause",
+    "readable",
+    "running_loop",
+    "send",
+    "send_and_wait",
+    "wait_batch",
+]
 
 
 # ------------------------------------------------------------ timers
@@ -62,6 +74,18 @@ async def wait_for_result(future: _Result, deadline: float | None) -> bool:
 async def pause(seconds: float) -> None:
     """Wait."""
     await wait_for_result(asyncio.get_running_loop().create_future(), system_clock.monotonic() + seconds)
+
+
+async def readable(fd: int, deadline: float) -> bool:
+    """Wait until a descriptor is readable or hung up. Return False if `deadline` (time.monotonic()) comes first."""
+    loop = asyncio.get_running_loop()
+    found: _Result = loop.create_future()
+    try:
+        loop.add_reader(fd, resolve, found, True)
+        return await wait_for_result(found, deadline)
+    finally:
+        if not loop.is_closed():
+            loop.remove_reader(fd)
 
 
 def resolve(future: _Result, result: bool) -> None:
@@ -157,6 +181,7 @@ in_child(_of_loops.clear)  # their descriptors are closed there
 _SAME_DEADLINE_S = 0.1
 _NO_THREAD_S = 0.1
 _LOOK_S, _SELDOM_S = 0.1, 5.0
+_RECHECK_S = 1.0
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -344,6 +369,40 @@ async def _wait_for_recovery(waiter: LoopWaiter, owner: SessionOwner, deadline: 
         session.leave_sleep(waiter.registered)
 
 
+class LoopWaits(OutcomeWaits):
+    """Waits in the running loop. Raise RuntimeError without one."""
+
+    async def outcomes(self, batches: Iterable[Batch], deadline: float | None) -> bool:
+        """Wait until all batches have their outcome. Return False if `deadline` comes first."""
+        running_loop()
+        for batch in batches:
+            if not await wait_batch(batch, deadline):
+                return False
+        return True
+
+    async def callbacks(self, owner: SessionOwner, deadline: float | None) -> bool:
+        """Wait until the callbacks that are ready have run. Return False if `deadline` comes first."""
+        delivery = owner.delivery
+        if delivery is None:
+            return True
+        waiter = Waiter()
+        waiter.open()
+        try:
+            delivery.waiting.append(waiter)  # before is_busy(): a busy thread notifies this waiter when it has finished
+            if not delivery.is_busy():
+                return True
+            delivery.poke()
+            while waiter.wanted > 0:
+                now = system_clock.monotonic()
+                if deadline is not None and now >= deadline:
+                    return False
+                await readable(waiter.fd, now + _RECHECK_S if deadline is None else min(deadline, now + _RECHECK_S))
+            return True
+        finally:
+            delivery.forget(waiter)
+            waiter.close()
+
+
 async def attach(owner: SessionOwner, deadline: float) -> None:
     """Attach in a thread, because attaching may start a process and wait for it. Raise its error."""
     loop = asyncio.get_running_loop()
@@ -447,6 +506,11 @@ async def send(sending: Sending) -> Future:
     except errors.KafkaError as error:
         count_refused(sending.channel_of(), error)
         raise
+
+
+async def send_and_wait(sending: Coroutine[Any, Any, Future]) -> RecordMetadata:
+    """Await a call of send_async(), and then the outcome of its record."""
+    return await (await sending)
 
 
 async def _send_in_turn(sending: Sending, retry: _LoopRetry) -> Future:

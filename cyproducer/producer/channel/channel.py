@@ -18,14 +18,14 @@ from cyproducer.host.thread_start import ThreadStart
 from cyproducer.producer.channel import attach
 from cyproducer.producer.channel.address import Address
 from cyproducer.producer.channel.delivery import Delivery, describe
+from cyproducer.producer.channel.waits import OutcomeWaits, ThreadWaits
 from cyproducer.producer.core.native import (
     Batch,
     Session,
     SessionOwner,
     Waiter,
-    await_callbacks,
     deadline_after,
-    wait_batches,
+    run_blocking,
     wait_until,
 )
 from cyproducer.shm import system_clock
@@ -238,7 +238,7 @@ class Channel(SessionOwner):
         """Return what calls the callbacks, not started yet."""
         return Delivery(self)
 
-    def flush(self, timeout: float | None) -> None:
+    async def flush(self, waits: OutcomeWaits, timeout: float | None) -> None:
         """Do the work of KafkaProducer.flush(): seal, wait and count. Raise its errors."""
         delivery = self.delivery
         if self.closing:
@@ -251,7 +251,7 @@ class Channel(SessionOwner):
         deadline = deadline_after(timeout)
         began = system_clock.monotonic_ns()
         try:
-            finished = self.finish(deadline)
+            finished = await self.finish(waits, deadline)
         finally:
             self.own.add_flush(system_clock.monotonic_ns() - began)
         if not finished:
@@ -264,21 +264,24 @@ class Channel(SessionOwner):
                 f"flush: {batches} batches have no outcome after {timeout} s; they are still under way{self.why_late}"
             )
 
-    def finish(self, deadline: float | None) -> bool:
+    async def finish(self, waits: OutcomeWaits, deadline: float | None) -> bool:
         """Seal all open batches, and wait for outcomes and callbacks. Return False if `deadline` comes first.
 
         `deadline`: time.monotonic(); None: no limit.
         """
         unfinished = self.submit()
-        remaining = None if deadline is None else deadline - system_clock.monotonic()
-        if not self.foreign and not wait_batches(unfinished, remaining):
+        if not self.foreign and not await waits.outcomes(unfinished, deadline):
             return False
-        if deadline is None and not await_callbacks(self, system_clock.monotonic() + _SLOW_CALLBACKS_S):
+        if deadline is None and not await waits.callbacks(self, system_clock.monotonic() + _SLOW_CALLBACKS_S):
             # Not in a wait with a limit: a log handler may wait for the thread of the callback without any limit.
             _log.warning(
                 "flush() or close() has waited %g s for callbacks: %s", _SLOW_CALLBACKS_S, describe(self.delivery)
             )
-        return await_callbacks(self, deadline)
+        return await waits.callbacks(self, deadline)
+
+    def finish_at_exit(self, deadline: float) -> bool:
+        """Do what finish() does, in this thread."""
+        return run_blocking(self.finish(ThreadWaits(), deadline))
 
     def submit(self) -> list[Batch]:
         """Seal all open batches. Return those without an outcome."""
@@ -291,7 +294,7 @@ class Channel(SessionOwner):
                 return unfinished
             # Another thread has just attached, and may have moved batches.
 
-    def detach(self, has_interceptors: bool) -> None:
+    async def detach(self, waits: OutcomeWaits, has_interceptors: bool) -> None:
         """End the session of a closed producer: the batches without an outcome get an error. May be repeated.
 
         Wait until interceptors have heard of these batches.
@@ -305,4 +308,4 @@ class Channel(SessionOwner):
         finally:
             self.session.end("the producer is closed", errors.OUTCOME_UNKNOWN, True)
         if has_interceptors:
-            await_callbacks(self, system_clock.monotonic() + _LAST_CALLBACKS_S)
+            await waits.callbacks(self, system_clock.monotonic() + _LAST_CALLBACKS_S)

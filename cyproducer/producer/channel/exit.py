@@ -57,7 +57,7 @@ def _flush_all(started: float) -> None:
             _log.error("no sender was found before exit for %d records in %d batches: they are lost", records, batches)
     for channel in _open_channels():
         timeout = channel.settings.exit_flush_timeout_ms
-        if timeout > 0 and not channel.finish(started + timeout / 1000):
+        if timeout > 0 and not channel.finish_at_exit(started + timeout / 1000):
             batches, records = channel.outstanding()
             if (id(channel), batches, records) in _reported:
                 continue

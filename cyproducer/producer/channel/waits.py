@@ -13,6 +13,7 @@ from cyproducer.producer.core.native import (
     Session,
     SessionOwner,
     Waiter,
+    await_callbacks,
     check_name,
     deadline_after,
     run_blocking,
@@ -21,7 +22,16 @@ from cyproducer.producer.core.native import (
 )
 from cyproducer.shm import system_clock
 
-__all__ = ["BlockingRetry", "BlockingWaiter", "Retry", "count_refused", "partitions_of", "wait_metadata"]
+__all__ = [
+    "BlockingRetry",
+    "BlockingWaiter",
+    "OutcomeWaits",
+    "Retry",
+    "ThreadWaits",
+    "count_refused",
+    "partitions_of",
+    "wait_metadata",
+]
 
 
 # ------------------------------------------------------------ errors
@@ -298,7 +308,35 @@ class BlockingRetry(Retry):
 
 # ------------------------------------------------------------ outcomes
 #
-# Implements wait() and as_completed(), which take the futures of records and of arrays.
+# Waits for the outcomes of batches and for callbacks, and implements wait() and as_completed(), which take the futures
+# of records and of arrays.
+
+
+class OutcomeWaits(ABC):
+    """How flush(), close() and the end of a transaction wait: in their thread, or in their event loop (aio.LoopWaits).
+
+    `deadline` is of time.monotonic(); None: no limit.
+    """
+
+    @abstractmethod
+    async def outcomes(self, batches: Iterable[Batch], deadline: float | None) -> bool:
+        """Wait until all batches have their outcome. Return False if `deadline` comes first."""
+
+    @abstractmethod
+    async def callbacks(self, owner: SessionOwner, deadline: float | None) -> bool:
+        """Wait until the callbacks that are ready have run. Return False if `deadline` comes first."""
+
+
+class ThreadWaits(OutcomeWaits):
+    """Waits of a thread: its coroutines never suspend."""
+
+    async def outcomes(self, batches: Iterable[Batch], deadline: float | None) -> bool:
+        """Wait until all batches have their outcome. Return False if `deadline` comes first."""
+        return wait_batches(batches, None if deadline is None else deadline - system_clock.monotonic())
+
+    async def callbacks(self, owner: SessionOwner, deadline: float | None) -> bool:
+        """Wait until the callbacks that are ready have run. Return False if `deadline` comes first."""
+        return await_callbacks(owner, deadline)
 
 
 class _AnyFuture(Protocol):

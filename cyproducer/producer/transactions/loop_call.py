@@ -1,18 +1,12 @@
 """Lets a call of a transactional method wait in its event loop. Only programs that use asyncio load this."""
 
-import asyncio
-from collections.abc import Iterable
-
 from cyproducer import errors
 from cyproducer.producer.channel import aio
-from cyproducer.producer.channel.aio import pause, resolve, wait_for_result
-from cyproducer.producer.core.native import Batch, Session, Waiter
+from cyproducer.producer.core.native import Session
 from cyproducer.producer.transactions.transaction_manager import PendingCall
 from cyproducer.shm import system_clock
 
 __all__ = ["LoopCall"]
-
-_RECHECK_S = 1.0
 
 
 class LoopCall(PendingCall):
@@ -23,6 +17,7 @@ class LoopCall(PendingCall):
     """
 
     is_async = True
+    waits = aio.LoopWaits()
 
     def start(self) -> None:
         """Begin to count the time, in the loop that runs the call. Raise RuntimeError without one."""
@@ -35,53 +30,16 @@ class LoopCall(PendingCall):
 
     async def pause(self, seconds: float) -> None:
         """Wait."""
-        await pause(seconds)
+        await aio.pause(seconds)
         self.monitor.check_turn(self)
 
     async def readable(self, fd: int, seconds: float) -> bool:
         """Wait until a descriptor is readable or hung up. Return False if it is not after `seconds`."""
         had_turn = self.monitor.running is self
-        found: asyncio.Future[bool] = self._loop.create_future()
-        try:
-            self._loop.add_reader(fd, resolve, found, True)
-            result = await wait_for_result(found, system_clock.monotonic() + seconds)
-        finally:
-            if not self._loop.is_closed():
-                self._loop.remove_reader(fd)
+        result = await aio.readable(fd, system_clock.monotonic() + seconds)
         if had_turn:
             self.monitor.check_turn(self)
         return result
-
-    async def outcomes(self, batches: Iterable[Batch]) -> bool:
-        """Wait until all batches have their outcome. Return False at the deadline."""
-        for batch in batches:
-            is_done = await aio.wait_batch(batch, self.deadline)
-            self.monitor.check_turn(self)
-            if not is_done:
-                return False
-        return True
-
-    async def callbacks(self) -> bool:
-        """Wait until the callbacks that are ready have run. Return False at the deadline."""
-        delivery = self.channel.delivery
-        if delivery is None:
-            return True
-        waiter = Waiter()
-        waiter.open()
-        try:
-            delivery.waiting.append(waiter)  # before is_busy(): a busy thread notifies this waiter when it has finished
-            if not delivery.is_busy():
-                return True
-            delivery.poke()
-            while waiter.wanted > 0:
-                left = self.left(_RECHECK_S)
-                if left <= 0:
-                    return False
-                await self.readable(waiter.fd, left)
-            return True
-        finally:
-            delivery.forget(waiter)
-            waiter.close()
 
     async def attached(self) -> Session:
         """Return an attached session. Raise SenderUnavailableError and ProducerClosedError."""

@@ -35,6 +35,11 @@ def run_transactional(producer, method, timeout, *args):
         _leave(monitor, call)
 
 
+async def run_in_thread(producer, method, timeout):
+    """Do what run_transactional() does, in a coroutine that never suspends."""
+    return run_transactional(producer, method, timeout)
+
+
 def run_transactional_async(producer, method, timeout, *args):
     """Return a coroutine that does the same in an event loop. The call belongs to the present transaction.
 

@@ -24,14 +24,8 @@ from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.channel.channel import Channel
-from cyproducer.producer.core.native import (
-    Batch,
-    RunningSend,
-    Session,
-    TransactionMonitor,
-    await_callbacks,
-    wait_batches,
-)
+from cyproducer.producer.channel.waits import OutcomeWaits, ThreadWaits
+from cyproducer.producer.core.native import Batch, RunningSend, Session, TransactionMonitor
 from cyproducer.producer.transactions.offsets import group_of, offsets_of
 from cyproducer.shm import system_clock
 from cyproducer.transaction_states import TransactionState
@@ -203,6 +197,7 @@ class PendingCall:
     """
 
     is_async = False
+    waits: OutcomeWaits = ThreadWaits()
 
     def __init__(self, channel: Channel, monitor: _Monitor, name: str, timeout: float) -> None:
         self.channel = channel
@@ -242,11 +237,15 @@ class PendingCall:
 
     async def outcomes(self, batches: Iterable[Batch]) -> bool:
         """Wait until all batches have their outcome. Return False at the deadline."""
-        return wait_batches(batches, self.deadline - system_clock.monotonic())
+        are_done = await self.waits.outcomes(batches, self.deadline)
+        self.monitor.check_turn(self)
+        return are_done
 
     async def callbacks(self) -> bool:
         """Wait until the callbacks that are ready have run. Return False at the deadline."""
-        return await_callbacks(self.channel, self.deadline)
+        have_run = await self.waits.callbacks(self.channel, self.deadline)
+        self.monitor.check_turn(self)
+        return have_run
 
     async def attached(self) -> Session:
         """Return an attached session. Raise SenderUnavailableError and ProducerClosedError."""

@@ -10,7 +10,7 @@ from standin_sender import RELEASE, RESULT, attach, page_align
 from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.channel import channel, waits
+from cyproducer.producer.channel import waits
 
 MIB = 1 << 20
 
@@ -186,14 +186,14 @@ def test_the_waits_for_metadata_and_for_memory_of_a_send_have_one_deadline(sende
 
 
 def test_a_flush_does_not_wait_for_what_is_sent_later(sender, producer, monkeypatch):
-    wait, later = channel.wait_batches, []
+    wait, later = waits.wait_batches, []
 
     def send_and_wait(*given):
         later.append(producer.send("t", b"later", partition=1))
         return wait(*given)
 
     sender.slow = frozenset({1})  # its batch stays open until the next flush
-    monkeypatch.setattr(channel, "wait_batches", send_and_wait)
+    monkeypatch.setattr(waits, "wait_batches", send_and_wait)
     first = producer.send("t", b"x", partition=0)
     producer.flush(60)
     assert first.done()

@@ -15,6 +15,9 @@ def test_awaiting_is_refused_and_the_error_names_the_way(sender, producer, made)
         rows = producer.send_array("one", [b"v"])
         for refused in (
             lambda: producer.send_async("one", b"v"),
+            lambda: producer.send_and_wait("one", b"v"),
+            producer.flush_async,
+            other.close_async,
             lambda: future,
             lambda: rows,
             made.init_transactions_async,
@@ -27,7 +30,10 @@ def test_awaiting_is_refused_and_the_error_names_the_way(sender, producer, made)
 
     attach(producer, "one")
     sender.hold = True
+    other = KafkaProducer(sender=sender.path)
+    other.send("one", b"v")
     trio.run(main)
+    other.close()
 
 
 def test_many_tasks_send_in_threads(sender):
