@@ -48,6 +48,8 @@ def run_sender(
     if "sender_idle_timeout_ms" in complete.explicit:
         idle_timeout_s = complete.sender_idle_timeout_ms / 1000
     sender_settings = complete.sender_settings()
+    if "client_id" in complete.explicit:
+        sender_settings["client_id"] = complete.client_id
     secrets = complete.secrets()
 
     def describe(directory: str, make: bool = False) -> dict[str, Any]:

@@ -174,6 +174,17 @@ def client_id() -> Kind:
     return Kind("a str of printable characters, 1 to 255 bytes in UTF-8", parse, "str")
 
 
+def group() -> Kind:
+    def parse(value: Any, dotted: bool) -> str:
+        if value is None:
+            return ""
+        if not isinstance(value, str) or not value.isprintable() or len(value) > 255:
+            raise Wrong
+        return value
+
+    return Kind("a str of up to 255 printable characters", parse, "str")
+
+
 def rack() -> Kind:
     def parse(value: Any, dotted: bool) -> str:
         if value is None:

@@ -36,6 +36,7 @@ class Settings:
     # tools/generate.py writes the attributes up to `explicit` from table.py.
     bootstrap_servers: tuple[str, ...]
     client_id: str
+    sender_group: str
     key_serializer: Any
     value_serializer: Any
     partitioner: Any

@@ -31,6 +31,7 @@ __all__ = [
     "at_socket",
     "blake2b",
     "cgroup_name",
+    "comparable_servers",
     "create_private",
     "current_environment",
     "default_directories",
@@ -54,6 +55,7 @@ _SOCKET_SUFFIX = ".sock"
 _VARIABLE = "CYPRODUCER_RUNTIME_DIR"
 _NAME_LENGTH = 16
 _LOGIN_SESSION = re.compile(r"/session-[^/]+\.scope(/.*)?$")
+_LOCALHOST = re.compile(r"^localhost:")
 _SLURM_TASK = re.compile(r"(/job_\d+/step_[^/]+)/.*$")
 _NOT_IDENTITY = frozenset(row.name for row in SETTINGS if row.side != SENDER)
 
@@ -309,12 +311,29 @@ def cgroup_name(cgroup: str) -> str:
 
 
 def public_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that distinguish senders, without secrets."""
-    return {
+    """Return the settings that distinguish senders, without secrets, in the form in which they are compared."""
+    found = {
         name: value
         for name, value in sorted(settings.items())
         if name not in _NOT_IDENTITY and not is_secret_name(name)
     }
+    if "bootstrap_servers" in found:
+        found["bootstrap_servers"] = comparable_servers(found["bootstrap_servers"], settings)
+    return found
+
+
+def comparable_servers(servers: Any, settings: Mapping[str, Any]) -> Any:
+    """Return a sender's bootstrap servers in the form in which they are compared: `localhost` is 127.0.0.1.
+
+    With TLS and Kerberos the name matters, because the broker has to prove it. Then, and if `settings` do not say what
+    protocol the sender uses, return the servers as they are.
+    """
+    protocol, mechanism = settings.get("security_protocol"), settings.get("sasl_mechanism")
+    if protocol != "PLAINTEXT" and (protocol != "SASL_PLAINTEXT" or mechanism == "GSSAPI"):
+        return servers
+    if not isinstance(servers, list | tuple) or not all(isinstance(server, str) for server in servers):
+        return servers
+    return sorted({_LOCALHOST.sub("127.0.0.1:", server) for server in servers})
 
 
 def secret_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

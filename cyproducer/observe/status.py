@@ -34,12 +34,12 @@ def _directories() -> list[str]:
 def status(path: str | None = None, timeout: float = ANSWER_S) -> list[dict[str, Any]]:
     """Return the status of every living sender of this user, or of the one at `path`.
 
-    The result is a list of `{socket, version, log, cluster_id, bootstrap_servers, sender_pid, supervisor_pid,
-    started_at, restarts, totals_since, front_ends: [{attach_id, pid, uid, app, buffer_memory, buffer_in_use,
-    records_sent, oldest_unacked_ms, blocked_ms}], transactions: [{transactional_id, app, phase, phase_ms, failed,
-    participants}], connections: [{broker_id, host, port, state, in_flight}], totals:
-    {records, bytes, batches, requests, retries, errors}, metrics, host_metrics, ledger: [{app, topic, cause, count,
-    first, last}], last_error}`.
+    The result is a list of `{socket, version, log, cluster_id, bootstrap_servers, client_id, sender_pid,
+    supervisor_pid, started_at, restarts, totals_since, front_ends: [{attach_id, pid, uid, app, client_id,
+    buffer_memory, buffer_in_use, records_sent, oldest_unacked_ms, blocked_ms}], transactions: [{transactional_id, app,
+    phase, phase_ms, failed, participants}], connections: [{broker_id, host, port, state, in_flight}], totals: {records,
+    bytes, batches, requests, retries, errors}, metrics, host_metrics, ledger: [{app, topic, cause, count, first,
+    last}], last_error}`.
 
     `metrics` is {group: {name: number or None}} as KafkaProducer.metrics() returns it, for all processes that use the
     sender. `host_metrics` is the group "producer-metrics" for all senders of the result together. None means that a

@@ -75,6 +75,7 @@ class KafkaProducer:
         # tools/generate.py writes the arguments from cyproducer/config/table.py.
         bootstrap_servers: _Servers = ...,
         client_id: str = ...,
+        sender_group: str = ...,
         key_serializer: _Serializer | None = ...,
         value_serializer: _Serializer | None = ...,
         partitioner: _Partitioner | None = ...,

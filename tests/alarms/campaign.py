@@ -79,7 +79,7 @@ class Campaign:
             bootstrap_servers=self.bootstrap_servers,
             buffer_memory=MIB,
             max_block_ms=30_000,
-            client_id=f"{self.topic}",
+            sender_group=self.topic,
             sender_idle_timeout_ms=2000,
         )
 

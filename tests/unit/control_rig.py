@@ -15,7 +15,12 @@ from cyproducer.sender.handover.handover import Line
 from cyproducer.sender.process.assembly import assemble
 from cyproducer.shm.native import LAYOUT_VERSION, create_arena
 
-SETTINGS = {"bootstrap_servers": ["b:9092"], "client_id": "c", "max_request_size": 1 << 20, "request_timeout_ms": 30000}
+SETTINGS = {
+    "bootstrap_servers": ["b:9092"],
+    "sender_group": "c",
+    "max_request_size": 1 << 20,
+    "request_timeout_ms": 30000,
+}
 FRONT_END_SETTINGS = {
     "acks": -1,
     "enable_idempotence": True,

@@ -10,10 +10,16 @@ from probe.native import SHARE_BYTES
 from support import layout
 
 from cyproducer import metric_table
+from cyproducer.sender.cluster.client_id import ClientId
 from cyproducer.sender.cluster.engine import Parts
 from cyproducer.shm.native import LAYOUT_VERSION, Region, SnapshotWriter
 
 PAGE = 4096
+
+
+class _Named:
+    def __init__(self, names: list[str]) -> None:
+        self.set_client_id = names.append
 
 
 class Engine:
@@ -45,6 +51,7 @@ class Engine:
         self.transactions: list[dict[str, Any]] = []
         self.transactional: dict[int, bool] = {}
         self.tokens: Any = None  # SuppliedTokens
+        self.client_ids: list[str] = []  # those that requests have had
         self.ends: list[str] = []  # calls of the telemetry's end() and resume()
 
     def parts(self) -> Any:
@@ -71,6 +78,7 @@ class Engine:
                     dict.fromkeys(("bytes", "batches", "requests", "retries", "errors"), 0) | {"records": self.records}
                 ),
             ),
+            client_id=ClientId(_Named(self.client_ids), self.settings.get("client_id")),
             connections=SimpleNamespace(describe=lambda: self.connections),
             metadata=_Metadata(self),
             telemetry=SimpleNamespace(

@@ -138,7 +138,7 @@ def test_descriptors_run_out_in_the_application(
     started = sys.argv[3] == "running" and make()
     if started:
         started.send(topic, b"x").result(30)
-    make(client_id="other").partitions_for(topic)       # all modules are imported from here on
+    make(sender_group="other").partitions_for(topic)    # all modules are imported from here on
     highest = max(map(int, os.listdir("/proc/self/fd"))) + 40
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     sent = 0

@@ -32,6 +32,7 @@ from cyproducer.protocol.schema import ROWS
 from cyproducer.security.mechanism import SaslError
 from cyproducer.security.server_text import server_text
 from cyproducer.sender.cluster.broker import Broker
+from cyproducer.sender.cluster.client_id import ClientId
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
 from cyproducer.sender.cluster.finalized_features import FinalizedFeatures
 from cyproducer.sender.cluster.report import Report
@@ -135,11 +136,13 @@ class _TooEarlyError(Exception):
 class Setup:
     """With what all connections of a sender are made. `ready`: the brokers whose first connection is ready, by node."""
 
-    def __init__(self, settings: dict[str, Any], helper: Helper, tasks: Tasks, log: logging.Logger) -> None:
+    def __init__(
+        self, settings: dict[str, Any], client_id: ClientId, helper: Helper, tasks: Tasks, log: logging.Logger
+    ) -> None:
         self.settings = settings
+        self.client_id = client_id
         self.helper = helper
         self.log = log
-        self.client_id: str = settings["client_id"]
         self.secrets = [str(value) for name, value in settings.items() if value and is_secret_name(name)]
         self.ready: dict[int, Broker] = {}
         self.tls: TlsSetup | None = None
@@ -389,7 +392,7 @@ class Connection:
         exchange, ranges = ApiVersionsExchange("cyproducer", VERSION), None
         while ranges is None:
             correlation_id = self._loop.next_correlation_id(self.node)
-            reply = self._send(correlation_id, exchange.request(correlation_id, self._setup.client_id))
+            reply = self._send(correlation_id, exchange.request(correlation_id, self._setup.client_id.present))
             ranges = exchange.on_response(await reply.get())
         versions = negotiate(ranges, [api for api in ApiKey if ROWS[api].required or has_common_version(ranges, api)])
         if versions[ApiKey.PRODUCE] == PRODUCE_MALFORMED_VERSION:
@@ -712,7 +715,7 @@ class Connection:
     ) -> dict[str, Any]:
         correlation_id = self._loop.next_correlation_id(self.node)
         try:
-            frame = encode_request(api, version, correlation_id, self._setup.client_id, body)
+            frame = encode_request(api, version, correlation_id, self._setup.client_id.present, body)
         except ProtocolError as error:
             raise InvalidRequestError(str(error)) from None
         reply = self._send(correlation_id, frame)

@@ -14,6 +14,7 @@ from cyproducer.sender.cluster import resolver
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.broker import PAUSE_MIN_MS, backoff_between
 from cyproducer.sender.cluster.calls import Calls
+from cyproducer.sender.cluster.client_id import ClientId
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata
 from cyproducer.sender.cluster.connection import Setup, import_security
 from cyproducer.sender.cluster.connections import Connections
@@ -66,6 +67,7 @@ class Parts(NamedTuple):
     front_ends: FrontEnds
     regions: tuple[int, int]
     loop: Loop
+    client_id: ClientId
     connections: Connections
     metadata: Metadata
     telemetry: Telemetry
@@ -78,7 +80,8 @@ class Parts(NamedTuple):
 class Engine:
     """Takes batches from front-ends and sends them to brokers. It does not decide who may attach.
 
-    sender_settings: the sender-side settings (Settings.sender_settings()).
+    sender_settings: the sender-side settings (Settings.sender_settings()). If client_id is among them, all requests
+    carry it.
     predecessor_state: the state of an engine with the same settings to take over from. The constructor raises
     ValueError if its layout differs.
     `refused` has the attach ids of front-ends that could not be taken over; the caller closes their connections.
@@ -100,7 +103,8 @@ class Engine:
         self._settings = sender_settings
         self._log = log
         self._front_ends = FrontEnds(sender_settings, predecessor_state)
-        self._loop = Loop(sender_settings, self._front_ends)
+        self._loop = Loop(self._front_ends)
+        self._client_id = ClientId(self._loop, sender_settings.get("client_id"))
         self.refused: list[int] = list(self._front_ends.refused)
         self.transactions = TransactionTable(self._front_ends)
         self._tasks = Tasks(_now_ms(), log)
@@ -114,7 +118,7 @@ class Engine:
         )
         self._report = Report(self._cluster)
         self._helper = Helper(functools.partial(_helper_jobs, sender_settings))
-        self._setup = Setup(sender_settings, self._helper, self._tasks, log)
+        self._setup = Setup(sender_settings, self._client_id, self._helper, self._tasks, log)
         features = FinalizedFeatures()
         self._connections = Connections(
             self._loop, Nodes(self._loop), self._tasks, self._setup, self._cluster, features, self._report
@@ -167,6 +171,7 @@ class Engine:
             self._front_ends,
             self.regions(),
             self._loop,
+            self._client_id,
             self._connections,
             self._metadata,
             self._telemetry,

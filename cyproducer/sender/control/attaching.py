@@ -12,6 +12,7 @@ from cyproducer.host import limits
 from cyproducer.host.credential_files import CredentialFileError, credential_files, unproven_file
 from cyproducer.host.credentials import attaching, is_proof
 from cyproducer.host.messages import AttachRequest, InvalidMessageError, parse_attach
+from cyproducer.host.rendezvous import comparable_servers
 from cyproducer.sender.control.ending import Ending
 from cyproducer.sender.control.facts import Facts
 from cyproducer.sender.control.peer_table import PeerTable
@@ -256,6 +257,8 @@ def _check_agreement(request: AttachRequest, settings: Mapping[str, Any]) -> Non
     for name, value in sorted(request.sender_settings.items()):
         if name not in settings:
             raise RefusedError("SETTINGS", f"the sender has no setting {name[:100]}")
+        if name == "bootstrap_servers":
+            value = comparable_servers(value, settings)
         if settings[name] != value:
             theirs, ours = shown(name, settings[name]), shown(name, value)
             text = f"{name} is {theirs} in the running sender and {ours} in this process"

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from cyproducer.sender.cluster.client_id import ClientId
 from cyproducer.sender.cluster.metadata import Metadata
 from cyproducer.sender.cluster.violations import Violations
 from cyproducer.sender.control.listening import Listening
@@ -40,6 +41,7 @@ class PeerTable:
         self,
         front_ends: FrontEnds,
         loop: Loop,
+        client_id: ClientId,
         metadata: Metadata,
         violations: Violations,
         line: Line,
@@ -61,6 +63,7 @@ class PeerTable:
         self._apps: OrderedDict[int, str] = OrderedDict()
         self._front_ends = front_ends
         self._loop = loop
+        self._client_id = client_id
         self._metadata = metadata
         self._violations = violations
         self._line = line
@@ -106,6 +109,7 @@ class PeerTable:
         """Add a peer that has got an attach id."""
         self.front_ends[peer.attach_id] = peer
         self.quotas.attach(peer)
+        self._client_id.add(peer.client_id)
         self.remember_app(peer.attach_id, peer.app)
 
     def watch_process(self, peer: Peer) -> None:
@@ -139,6 +143,7 @@ class PeerTable:
                 crashpoint("reclaim.noticed")
             del self.front_ends[peer.attach_id]
             self.ended[peer.attach_id] = peer.meta
+            self._client_id.remove(peer.client_id)
             self._line.tell({"op": "ended", "attach_id": peer.attach_id})
             self.detach(peer.attach_id)
             peer.hang_up()

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+from cyproducer.config.table import BY_NAME
 from cyproducer.host import control_messages, limits
 from cyproducer.host.credentials import new_challenge
 from cyproducer.sender.system import dropped
@@ -96,6 +97,11 @@ class Peer:
         self.cost_bytes = 0
         self.commands_of = 0
         self.commands = 0
+
+    @property
+    def client_id(self) -> str:
+        """The setting client_id of a front-end. One that a former version has attached has sent none."""
+        return str(self.meta["settings"].get("client_id", BY_NAME["client_id"].default))
 
     @property
     def is_owner(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cyproducer.errors import name_for_code
+from cyproducer.sender.cluster.client_id import ClientId
 from cyproducer.sender.cluster.connections import Connections
 from cyproducer.sender.cluster.metadata import Metadata
 from cyproducer.sender.cluster.transactions import Transactions
@@ -41,6 +42,7 @@ class Status:
         self,
         front_ends: FrontEnds,
         loop: Loop,
+        client_id: ClientId,
         connections: Connections,
         metadata: Metadata,
         transactions: Transactions,
@@ -52,6 +54,7 @@ class Status:
     ) -> None:
         self._front_ends = front_ends
         self._loop = loop
+        self._client_id = client_id
         self._connections = connections
         self._metadata = metadata
         self._transactions = transactions
@@ -80,6 +83,7 @@ class Status:
             "log": facts.log,
             "cluster_id": facts.cluster_id,
             "bootstrap_servers": list(facts.settings["bootstrap_servers"]),
+            "client_id": self._client_id.present,
             "sender_pid": os.getpid(),
             "supervisor_pid": self._line.supervisor_pid,
             "started_at": facts.started_at,
@@ -141,6 +145,7 @@ def _front_end_row(attach_id: int, peer: Peer, figures: Mapping[str, Any]) -> di
         "pid": peer.shown_pid,
         "uid": peer.uid,
         "app": peer.app,
+        "client_id": peer.client_id,
         "buffer_memory": 0,
         "buffer_in_use": 0,
         "records_sent": 0,

@@ -42,7 +42,6 @@ cdef tuple CONNECTION_STATES = tuple(connection_state.ConnectionState)
 cdef class Loop:
     """The data plane of one sender.
 
-    settings: those of the sender, of which it reads client_id here. `front_ends` has read the others.
     front_ends: the front-ends that it serves. The loop closes them with itself.
     """
 
@@ -51,15 +50,18 @@ cdef class Loop:
     cdef dict _watched              # fd -> True
     cdef list _ready                # watched descriptors that were ready in the last call of run()
 
-    def __cinit__(self, dict settings, FrontEnds front_ends not None):
+    def __cinit__(self, FrontEnds front_ends not None):
         self.front_ends = front_ends
         self.core = &front_ends.core
         self._watched = {}
         self._ready = []
         self.core.loop.random = int.from_bytes(os.urandom(8), "little") | 1
-        client_id = settings["client_id"].encode()[:255]
-        memcpy(self.core.client_id, <const char *>client_id, len(client_id))
-        self.core.client_id_bytes = len(client_id)
+
+    def set_client_id(self, str client_id not None):
+        """Set what the header of each request has from now on. Only the first 255 bytes count."""
+        cdef bytes name = client_id.encode()[:255]
+        memcpy(self.core.client_id, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
+        self.core.client_id_bytes = <int16_t>PyBytes_GET_SIZE(name)
 
     def retry_delay_ns(self, uint32_t attempts):
         """Return how long a batch would wait after `attempts` failed attempts, with new random jitter in each call."""

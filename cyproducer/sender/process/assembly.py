@@ -47,16 +47,30 @@ def assemble(
     clock: Callable[[], float] = time.monotonic,
 ) -> Control:
     """Make a control server around an engine, which serves `listener`."""
-    front_ends, regions, loop, connections, metadata, telemetry, queries, transactions, violations, tokens = parts
+    (
+        front_ends,
+        regions,
+        loop,
+        client_id,
+        connections,
+        metadata,
+        telemetry,
+        queries,
+        transactions,
+        violations,
+        tokens,
+    ) = parts
     reserve = Reserve()
     listening = Listening(loop, listener, reserve, facts, log, clock)
-    table = PeerTable(front_ends, loop, metadata, violations, line, reserve, listening, log, clock)
+    table = PeerTable(front_ends, loop, client_id, metadata, violations, line, reserve, listening, log, clock)
     failures = Failures(loop, table, line, ledger, facts.failures, log)
     ending = Ending(front_ends, loop, telemetry, transactions, table, line, facts, log, clock)
     attaching = Attaching(front_ends, regions, line, table, ending, facts, tokens is not None and facts.private)
     suppliers = TokenSuppliers(tokens, table, line, log, clock)
     takeover = Takeover(front_ends, regions, tokens, table, listening, ending, attaching, failures, line, facts, log)
-    status = Status(front_ends, loop, connections, metadata, transactions, table, ending, failures, line, facts)
+    status = Status(
+        front_ends, loop, client_id, connections, metadata, transactions, table, ending, failures, line, facts
+    )
     requests = Requests(
         metadata, telemetry, queries, transactions, table, ending, attaching, suppliers, takeover, status
     )

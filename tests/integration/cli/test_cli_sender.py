@@ -116,8 +116,8 @@ def test_killed_sender_is_not_shown(runtime_dir: Path) -> None:
 def test_producers_find_a_foreground_sender_of_their_settings(
     start: Callable[..., subprocess.Popen[str]],
 ) -> None:
-    process = start("--bootstrap-servers", NOWHERE, "--set", "client_id=shop", "--set", "request.timeout.ms=20000")
-    attachment = connect(bootstrap_servers=NOWHERE, client_id="shop", request_timeout_ms=20000)
+    process = start("--bootstrap-servers", NOWHERE, "--set", "sender_group=shop", "--set", "request.timeout.ms=20000")
+    attachment = connect(bootstrap_servers=NOWHERE, sender_group="shop", request_timeout_ms=20000)
     assert psutil.Process(attachment.sender_pid).ppid() == process.pid
     attachment.close()
     second = cyproducer(
@@ -125,7 +125,7 @@ def test_producers_find_a_foreground_sender_of_their_settings(
         "--bootstrap-servers",
         NOWHERE,
         "--set",
-        "client_id=shop",
+        "sender_group=shop",
         "--set",
         "request.timeout.ms=20000",
     )
@@ -184,10 +184,10 @@ def test_status_in_a_pipe_that_closes(start: Callable[..., subprocess.Popen[str]
 
 def test_config_file(start: Callable[..., subprocess.Popen[str]], runtime_dir: Path, tmp_path: Path) -> None:
     config = tmp_path / "sender.properties"
-    config.write_text(f"# a comment\n\nbootstrap.servers = {NOWHERE}\nclient_id=from-file\n")
+    config.write_text(f"# a comment\n\nbootstrap.servers = {NOWHERE}\nsender_group=from-file\n")
     config.chmod(0o600)
     start("--config", config, socket=runtime_dir / "s.sock")
-    connect(sender=str(runtime_dir / "s.sock"), client_id="from-file").close()
+    connect(sender=str(runtime_dir / "s.sock"), sender_group="from-file").close()
 
 
 SECRET = "hunter2-of-the-test"

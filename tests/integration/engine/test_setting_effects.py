@@ -127,7 +127,11 @@ def test_client_id(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
 
     decode = cluster.decode_request
     monkeypatch.setattr(cluster, "decode_request", note)
-    two({"client_id": "billing"})
+    ((_, rig),) = two({})
+    assert seen == {"cyproducer"}
+    seen.clear()
+    rig.engine.parts().client_id.add("billing")
+    rig.deliver(0, 1)
     assert seen == {"billing"}
 
 

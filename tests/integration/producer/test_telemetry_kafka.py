@@ -29,7 +29,9 @@ def node(tmp_path_factory: pytest.TempPathFactory, register_cluster: Callable[..
 @pytest.fixture
 def make(node: TelemetryNode, make_producer: Callable[..., Any]) -> Callable[..., KafkaProducer]:
     def make(client_id: str, **settings: Any) -> KafkaProducer:
-        return make_producer(bootstrap_servers=node.cluster.bootstrap_servers, client_id=client_id, **settings)
+        return make_producer(
+            bootstrap_servers=node.cluster.bootstrap_servers, client_id=client_id, sender_group=client_id, **settings
+        )
 
     return make
 

@@ -69,7 +69,7 @@ def test_a_bootstrap_server_that_stalls(
         servers = [*[f"localhost:{port}"] * 3, secure_kafka.cluster.address_of("SSL", 1)]
         settings = settings_for("SSL", bootstrap_servers=servers, max_block_ms=60_000, **dict.fromkeys(LIMITS, 2000))
         for client in range(12):  # each has a sender of its own, which may begin with any server
-            producer = make_producer(**settings, client_id=f"client-{client}")
+            producer = make_producer(**settings, sender_group=f"client-{client}")
             assert producer.send(topic, b"%d" % client).result(60).offset == client
             producer.close(10)
             if taken:

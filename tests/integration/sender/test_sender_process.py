@@ -410,7 +410,7 @@ def test_interpreter_of_another_version_is_passed_over(
     assert connect().attach_id == 1
     monkeypatch.setenv("CYPRODUCER_PYTHON", str(other))
     with pytest.raises(SenderUnavailableError, match=r"is cpython-30.*set CYPRODUCER_PYTHON"):
-        connect(client_id="another")
+        connect(sender_group="another")
 
 
 def test_crash_at_start_shows_the_end_of_the_log(
@@ -452,7 +452,7 @@ def test_executable_that_is_no_interpreter(
         monkeypatch.setattr(sys, "executable", str(executable(tmp_path / name, f"#!/bin/sh\ntouch {marker}\n")))
         monkeypatch.setattr(sys, "_base_executable", sys.executable)
         monkeypatch.setattr(sys, "frozen", frozen, raising=False)
-        connect(client_id=name)
+        connect(sender_group=name)
     assert not marker.exists()
 
 
@@ -538,9 +538,9 @@ def named(runtime_dir: Path) -> Iterator[str]:
 def test_named_sender_is_used_and_its_settings_are_compared(named: str, connect: Callable[..., Attachment]) -> None:
     assert connect(sender=named).attach_id == 1
     assert connect(sender=named, bootstrap_servers=NOWHERE).attach_id == 2
-    text = rf"{named} has another setting: client_id is .* 'mine' in this process"
+    text = rf"{named} has another setting: sender_group is .* 'mine' in this process"
     with pytest.raises(KafkaConfigurationError, match=text):
-        connect(sender=named, client_id="mine")
+        connect(sender=named, sender_group="mine")
     for attachment_id in (1, 2):
         assert attachment_id in [f["attach_id"] for f in front_ends()]
 
@@ -569,11 +569,11 @@ def test_named_sender_may_come_later(connect: Callable[..., Attachment], runtime
 
 def test_fourth_sender_of_a_cluster_warns_its_front_ends(connect: Callable[..., Attachment]) -> None:
     for number in range(4):
-        last = connect(client_id=f"c{number}")
+        last = connect(sender_group=f"c{number}")
     assert wait_readable([last.socket.fileno()], 10)
     message, _ = control_messages.receive(last.socket)
     assert message["op"] == "warning"
-    assert "client_id ('c0', 'c1', 'c2', 'c3')" in message["message"]
+    assert "sender_group ('c0', 'c1', 'c2', 'c3')" in message["message"]
 
 
 def test_greenlets_go_on_while_gevent_waits() -> None:

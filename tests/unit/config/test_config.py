@@ -135,6 +135,13 @@ def test_acks_refused(value):
     assert 'expected 0, 1, or "all"' in message
 
 
+def test_sender_group():
+    assert parse(sender_group="billing").sender_settings()["sender_group"] == "billing"
+    assert parse(sender_group=None).sender_settings() == parse().sender_settings()
+    for value in ("a\n", "g" * 256, 1):
+        assert refused(sender_group=value).startswith("sender_group=")
+
+
 def test_client_id():
     assert parse(client_id="app-1").client_id == "app-1"
     assert parse(client_id=None).client_id == "cyproducer"
@@ -222,7 +229,7 @@ def test_explicit_sender_settings_are_remembered():
 
 def test_sender_settings_are_canonical():
     one = parse(bootstrap_servers="B:1,a:2,b:1", linger_ms=1, acks=0, buffer_memory=MIB)
-    other = parse(bootstrap_servers=["A:2", "b:1"], client_id=None)
+    other = parse(bootstrap_servers=["A:2", "b:1"], client_id="other")
     assert one.sender_settings() == other.sender_settings()
     assert one.sender_settings()["bootstrap_servers"] == ["a:2", "b:1"]
     assert list(one.sender_settings()) == sorted(one.sender_settings())
@@ -230,8 +237,10 @@ def test_sender_settings_are_canonical():
     assert parse(request_timeout_ms=1).sender_settings() != parse().sender_settings()
     names = {s.name for s in WITH_ATTRIBUTE if s.side == SENDER and not s.secret}
     assert set(one.sender_settings()) == names
-    assert {"bootstrap_servers", "client_id", "max_request_size", "security_protocol"} <= names
-    assert not {"acks", "linger_ms", "buffer_memory", "sender", "sender_idle_timeout_ms", "retries"} & names
+    assert {"bootstrap_servers", "sender_group", "max_request_size", "security_protocol"} <= names
+    assert (
+        not {"acks", "linger_ms", "buffer_memory", "sender", "sender_idle_timeout_ms", "client_id", "retries"} & names
+    )
 
 
 def test_a_sender_is_configured_by_a_front_ends_sender_settings(caplog):
@@ -249,15 +258,15 @@ def test_a_sender_is_configured_by_a_front_ends_sender_settings(caplog):
         Settings.for_sender({"bootstrap_servers": "a", "linger_ms": 5})
     with pytest.raises(KafkaConfigurationError, match="bootstrap_servers is missing"):
         Settings.for_sender({"client_id": "x"})
-    settings = Settings.for_sender({"bootstrap.servers": "a", "sender_idle_timeout_ms": 5})
-    assert settings.sender_idle_timeout_ms == 5
+    settings = Settings.for_sender({"bootstrap.servers": "a", "sender_idle_timeout_ms": 5, "client_id": "c"})
+    assert (settings.sender_idle_timeout_ms, settings.client_id) == (5, "c")
 
 
 def test_front_end_settings():
     settings = parse(acks="all", linger_ms=2.5, sender_idle_timeout_ms=7)
     assert json.loads(json.dumps(settings.front_end_settings())) == {
-        "acks": -1, "batch_size": 65536, "buffer_memory": 32 * MIB, "compression_level": None,
-        "compression_type": None, "delivery_timeout_ms": 120000,
+        "acks": -1, "batch_size": 65536, "buffer_memory": 32 * MIB, "client_id": "cyproducer",
+        "compression_level": None, "compression_type": None, "delivery_timeout_ms": 120000,
         "enable_idempotence": True, "linger_ms": 2.5, "max_block_ms": 60000, "metrics_num_samples": 2,
         "metrics_sample_window_ms": 30000, "retries": INT_MAX,
         "sender_idle_timeout_ms": 7,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cyproducer.config.settings import Settings
 from cyproducer.host import rendezvous
 from cyproducer.host.rendezvous import RendezvousError, at_socket, identity, of_sender, runtime_directory
 
@@ -218,13 +219,13 @@ ELSEWHERE = {
     "uid": 9, "pid_namespace": 9, "time_namespace": 9, "network_namespace": 9, "mount_namespace": 9,
     "cgroup_namespace": 9, "root_directory": (9, 9), "cgroup": b"0::/another\n",
 }  # fmt: skip
-SETTINGS = {"bootstrap_servers": ["a:1", "b:2"], "client_id": "c", "request_timeout_ms": 30000}
+SETTINGS = {"bootstrap_servers": ["a:1", "b:2"], "sender_group": "g", "request_timeout_ms": 30000}
 
 
 def test_same_settings_meet_and_others_do_not() -> None:
     place = of_sender("/r", identity(1, SETTINGS))
     assert place == of_sender("/r", identity(1, dict(reversed(SETTINGS.items()))))
-    assert place == of_sender("/r", identity(1, {**SETTINGS, "sender_idle_timeout_ms": 5}))
+    assert place == of_sender("/r", identity(1, {**SETTINGS, "sender_idle_timeout_ms": 5, "client_id": "c"}))
     different = [
         of_sender("/r", identity(2, SETTINGS)),
         *(of_sender("/r", identity(1, {**SETTINGS, name: "x"})) for name in SETTINGS),
@@ -234,6 +235,37 @@ def test_same_settings_meet_and_others_do_not() -> None:
         ),
     ]
     assert len({place.socket, *(other.socket for other in different)}) == len(different) + 1
+
+
+LOCAL = ["LOCALHOST:1", "127.0.0.1:2", "localhost:2", "localhost.example:3"]
+PLAIN_NAMES = ["127.0.0.1:1", "127.0.0.1:2", "localhost.example:3"]
+
+
+@pytest.mark.parametrize(
+    ("security", "expected"),
+    [
+        ({"security_protocol": "PLAINTEXT", "sasl_mechanism": "GSSAPI"}, PLAIN_NAMES),
+        ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}, PLAIN_NAMES),
+        ({"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}, None),
+        ({"security_protocol": "SSL", "sasl_mechanism": "GSSAPI"}, None),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, None),
+    ],
+)
+def test_localhost_is_its_address_where_brokers_prove_no_name(
+    security: dict[str, str], expected: list[str] | None
+) -> None:
+    servers = Settings.parse(bootstrap_servers=LOCAL).sender_settings()["bootstrap_servers"]
+    settings = {"bootstrap_servers": servers, **security}
+    assert rendezvous.public_settings(settings)["bootstrap_servers"] == (expected or servers)
+    assert settings["bootstrap_servers"] == servers
+    assert "localhost:1" in servers
+    assert rendezvous.comparable_servers(servers, settings) == (expected or servers)
+
+
+def test_the_servers_of_a_sender_that_is_not_known_stay_as_they_are() -> None:
+    assert rendezvous.public_settings({"bootstrap_servers": ["localhost:1"]}) == {"bootstrap_servers": ["localhost:1"]}
+    for wrong in (None, "localhost:1", ["localhost:1", 2], {"localhost:1": 1}):
+        assert rendezvous.comparable_servers(wrong, {"security_protocol": "PLAINTEXT"}) == wrong
 
 
 def test_secrets_are_in_no_name() -> None:

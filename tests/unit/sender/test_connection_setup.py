@@ -44,7 +44,7 @@ def test_only_a_refusal_before_the_first_answer_counts(
     settings = Settings.parse(bootstrap_servers="localhost:9093", security_protocol="SSL").sender_settings()
     log, cluster = logging.getLogger("test"), ClusterMetadata([("localhost", 9093)])
     tasks = Tasks(0, log)
-    setup = Setup(settings, Helper(dict), tasks, log)
+    setup = Setup(settings, SimpleNamespace(present="c"), Helper(dict), tasks, log)
     broker = Broker(1, "localhost", 9093, Backoffs.of(settings))
     connection = Connection(broker, 0, loop, nodes, tasks, setup, cluster, FinalizedFeatures(), Report(cluster))
     connection._state, connection._negotiated = State.SASL, negotiated

@@ -9,8 +9,9 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
+import control_rig
 import pytest
-from control_rig import Sender, attach_message, close_all, hung_up
+from control_rig import FRONT_END_SETTINGS, Sender, attach_message, close_all, hung_up
 from support.process import wait_until
 
 from cyproducer.host import control_messages
@@ -56,6 +57,36 @@ def test_a_want_that_arrives_after_the_look_for_it_is_handled(
     monkeypatch.setattr(control_messages, "peek", peek_too_early)
     sender.turn()
     assert sender.engine.wanted == [(1, "early"), (1, "late")]
+
+
+def test_requests_carry_the_client_id_that_all_front_ends_have(make: Callable[..., Sender]) -> None:
+    def ids() -> list[str]:
+        status = sender.control.status.describe()
+        return [status["client_id"], *(row["client_id"] for row in status["front_ends"])]
+
+    sender = make()
+    assert ids() == ["cyproducer"]
+    _, first = sender.attach(settings={**FRONT_END_SETTINGS, "client_id": "shop"})
+    _, second = sender.attach(settings={**FRONT_END_SETTINGS, "client_id": "shop"})
+    assert ids() == ["shop", "shop", "shop"]
+    _, third = sender.attach(settings=FRONT_END_SETTINGS)  # of a version that does not send it
+    assert ids() == ["cyproducer", "shop", "shop", "cyproducer"]
+    third.close()
+    sender.turn()
+    assert ids() == ["shop", "shop", "shop"]
+    for client in (first, second):
+        client.close()
+    sender.turn()
+    assert ids() == ["shop"]
+    assert sender.engine.client_ids == ["cyproducer", "shop", "cyproducer", "shop"]
+
+
+def test_another_spelling_of_the_bootstrap_servers_is_no_other_setting(
+    make: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {**control_rig.SETTINGS, "bootstrap_servers": ["127.0.0.1:1"], "security_protocol": "PLAINTEXT"}
+    monkeypatch.setattr(control_rig, "SETTINGS", plain)
+    assert make().attach(sender_settings={"bootstrap_servers": ["localhost:1"]})[0]["ok"]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "t\0", "t ", "t\n", "a/b", "тема", "x" * 250])
@@ -104,7 +135,11 @@ def test_descriptors_are_given_back(make: Callable[..., Sender]) -> None:
         ({"settings": {"batch_size": -1}}, "MALFORMED", "batch_size"),
         ({"sender_settings": None}, "MALFORMED", "settings"),
         ({"pid": "1"}, "MALFORMED", "pid is not an integer"),
-        ({"sender_settings": {"client_id": "d"}}, "SETTINGS", "client_id is 'c' in the running sender and 'd' in this"),
+        (
+            {"sender_settings": {"sender_group": "d"}},
+            "SETTINGS",
+            "sender_group is 'c' in the running sender and 'd' in",
+        ),
         ({"sender_settings": {"colour": 1}}, "SETTINGS", "colour"),
     ],
 )
@@ -284,11 +319,11 @@ def test_status_has_the_documented_shape(make: Callable[..., Sender]) -> None:
         file.seek(0)
         status = json.loads(file.read())
     assert " ".join(status) == (
-        "socket version log cluster_id bootstrap_servers sender_pid supervisor_pid started_at restarts totals_since "
-        "front_ends transactions connections totals counts ledger last_error"
+        "socket version log cluster_id bootstrap_servers client_id sender_pid supervisor_pid started_at restarts "
+        "totals_since front_ends transactions connections totals counts ledger last_error"
     )
     assert " ".join(status["front_ends"][0]) == (
-        "attach_id pid uid app buffer_memory buffer_in_use records_sent oldest_unacked_ms blocked_ms"
+        "attach_id pid uid app client_id buffer_memory buffer_in_use records_sent oldest_unacked_ms blocked_ms"
     )
     assert " ".join(status["totals"]) == "records bytes batches requests retries errors"
     (row,) = status["ledger"]

@@ -138,7 +138,7 @@ def test_refusals_of_an_attach(
     sender = make()
     for name, changes in {
         "refused slots": {"slots": 0},
-        "refused setting": {"sender_settings": {"client_id": "d"}},
+        "refused setting": {"sender_settings": {"sender_group": "d"}},
         "refused transactional id": {"settings": {"transactional_id": ""}},
     }.items():
         sender.attach(**changes)

@@ -9,7 +9,7 @@ from cyproducer.sender.process import files
 
 def test_senders_that_differ_in_a_setting_are_named(tmp_path: Path) -> None:
     def description(number: int, **identity: Any) -> dict[str, Any]:
-        settings = {"bootstrap_servers": ["b:9092"], "client_id": f"c{number}", "retry_backoff_ms": 100}
+        settings = {"bootstrap_servers": ["b:9092"], "sender_group": f"c{number}", "retry_backoff_ms": 100}
         return files.describe(f"/s{number}", {"pid_namespace": 1, "cgroup": "", "settings": settings, **identity})
 
     directory = str(tmp_path)
@@ -19,7 +19,7 @@ def test_senders_that_differ_in_a_setting_are_named(tmp_path: Path) -> None:
         files.write_description(f"{directory}/{number}.json", mine)
     warning = files.too_many(directory, description(3))
     assert warning.startswith("4 senders of this user serve b:9092")
-    assert "client_id ('c0', 'c1', 'c2', 'c3')" in warning
+    assert "sender_group ('c0', 'c1', 'c2', 'c3')" in warning
     assert "retry_backoff_ms" not in warning
     elsewhere = description(3)
     elsewhere["identity"]["settings"]["bootstrap_servers"] = ["other:9092"]
