@@ -79,8 +79,17 @@ class World:
             if process is not None and process.poll() is None:
                 continue
             if process is not None and process.returncode not in {-signal.SIGKILL} | self._fenced:
-                self.defects.append(f"front-end {slot} ended with status {process.returncode}")
+                self.defects.append(self._ended(slot, process.returncode))
             self._start(slot)
+
+    def _ended(self, slot: int, code: int | None) -> str:
+        """Return the defect of a front-end that has ended by itself, with what it has said."""
+        said = [line for line in self._log().splitlines() if line.startswith(f"{slot}: ")]
+        return f"front-end {slot} ended with status {code}" + (f", {said[-1]}" if said else "")
+
+    def _log(self) -> str:
+        path = self.directory / "front-ends.log"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def _start(self, slot: int) -> None:
         order = {**self._order, "slot": slot, "life": self.lives[slot]}
@@ -142,7 +151,7 @@ class World:
                 self.defects.append(f"front-end {slot} did not end its transaction in time")
                 continue
             if code not in {0, -signal.SIGTERM} | self._fenced:
-                self.defects.append(f"front-end {slot} ended with status {code}")
+                self.defects.append(self._ended(slot, code))
         found = self.status()
         if found is not None:
             try:
