@@ -12,7 +12,7 @@ author = "The cyproducer authors"
 copyright = "the cyproducer authors, Apache License 2.0"
 version = release = cyproducer.__version__
 
-extensions = ["myst_parser", "extension.generated"]
+extensions = ["myst_parser", "sphinx_copybutton", "extension.generated"]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 source_suffix = {".md": "markdown"}
