@@ -62,6 +62,7 @@ SMOKE = {
         "usage/test_usage_transactions.py::test_the_examples[confluent-kafka]"
     ],
     "guides: tracing": ["usage/test_usage_tracing.py::test_each_record_has_a_span_and_carries_its_context"],
+    "guides: web frameworks": ["usage/test_usage_frameworks.py::test_a_killed_worker_loses_nothing[fastapi-uvicorn]"],
     "guides: web workers": [
         "usage/test_usage_web.py::test_every_request_arrives_over_one_sender_and_one_connection[gunicorn]"
     ],

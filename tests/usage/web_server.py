@@ -1,4 +1,4 @@
-"""Runs a web server around examples/wsgi_app.py, and sends it requests."""
+"""Runs a web server around an application of examples/, and sends it requests."""
 
 import contextlib
 import http.client
@@ -126,8 +126,8 @@ class ConnectionWatch:
         self._thread.join()
 
 
-def gunicorn(*options: object) -> list[str]:
-    """Run gunicorn around the example, loaded before it forks.
+def gunicorn(*options: object, application: str = "wsgi_app:application") -> list[str]:
+    """Run gunicorn around an example, loaded before it forks.
 
     A worker that is forked just before SIGTERM can miss it, since gunicorn installs a worker's handlers after the fork;
     the master kills it when the graceful timeout is over (30 s by default).
@@ -135,7 +135,7 @@ def gunicorn(*options: object) -> list[str]:
     return [
         sys.executable, "-m", "gunicorn", "--preload", "--bind", "127.0.0.1:PORT", "--no-control-socket",
         "--graceful-timeout", "5",
-        "--chdir", str(EXAMPLES), *map(str, options), "wsgi_app:application",
+        "--chdir", str(EXAMPLES), *map(str, options), application,
     ]  # fmt: skip
 
 
@@ -145,4 +145,12 @@ def uwsgi(*options: object) -> list[str]:
         str(Path(sys.executable).with_name("uwsgi")), "--http-socket", "127.0.0.1:PORT", "--master",
         "--die-on-term", "--need-app", "--virtualenv", sys.prefix, "--chdir", str(EXAMPLES), "--module",
         "wsgi_app", *map(str, options),
+    ]  # fmt: skip
+
+
+def uvicorn(application: str, *options: object) -> list[str]:
+    """Run uvicorn with workers, each of which imports the example. A worker that is slow to answer is not killed."""
+    return [
+        sys.executable, "-m", "uvicorn", "--host", "127.0.0.1", "--port", "PORT", "--app-dir", str(EXAMPLES),
+        "--timeout-worker-healthcheck", "120", *map(str, options), application,
     ]  # fmt: skip
