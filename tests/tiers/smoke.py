@@ -36,6 +36,7 @@ SMOKE = {
     "guides: arrays": ["integration/producer/test_bulk.py::test_table_with_every_column_over_several_topics"],
     "guides: asyncio": ["usage/test_usage_asyncio.py::test_two_loops_in_two_threads"],
     "guides: Celery": ["usage/test_usage_celery.py::test_each_pool_publishes_through_one_sender[prefork]"],
+    "guides: data tools": ["usage/test_usage_data_tools.py::test_the_rows_of_each_library_arrive"],
     "guides: errors": ["usage/test_usage_interrupts.py::test_uncaught_ctrl_c_ends_the_program_and_loses_nothing"],
     "guides: interceptors": [
         "integration/producer/test_extensions_kafka.py::test_interceptors_see_each_record_once_and_its_place"
