@@ -60,6 +60,7 @@ SMOKE = {
         "spark/test_spark_kafka_source.py::test_a_batch_copies_a_topic_as_sparks_own_sink_does_and_keeps_the_time"
     ],
     "guides: Spark secured": ["spark/test_spark_secured.py::test_files_are_those_of_the_hosts"],
+    "guides: testing": ["usage/test_usage_pytest.py::test_the_fixtures[2]"],
     "guides: transactions, guides: consume transform produce": [
         "usage/test_usage_transactions.py::test_the_examples[confluent-kafka]"
     ],
