@@ -5,7 +5,6 @@
 All workers share one sender process.
 """
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,7 +24,7 @@ producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:90
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Wait at the end of the worker, for at most 10 seconds, for the outcomes of its records."""
     yield
-    await asyncio.to_thread(producer.close, 10)
+    await producer.close_async(10)
 
 
 app = FastAPI(lifespan=lifespan)

@@ -3,7 +3,6 @@
 KAFKA=localhost:9092 uvicorn --workers 2 --app-dir examples starlette_app:app
 """
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +23,7 @@ producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:90
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
     """Wait at the end of the worker, for at most 10 seconds, for the outcomes of its records."""
     yield
-    await asyncio.to_thread(producer.close, 10)
+    await producer.close_async(10)
 
 
 async def show(request: Request) -> JSONResponse:
