@@ -42,7 +42,8 @@ def _in_python(method: Callable[..., Any]) -> Any:
         function()
 
     # mock replaces a coroutine function with an object that can be awaited.
-    made: Any = coroutine_function if method.__name__.endswith("_async") else function
+    is_async = method.__name__.endswith("_async") or method.__name__ == "send_and_wait"
+    made: Any = coroutine_function if is_async else function
     made.__signature__ = inspect.signature(method)
     return made
 

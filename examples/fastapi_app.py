@@ -52,6 +52,5 @@ async def publish(request: Request) -> dict[str, int]:
 @app.post("/order", status_code=201)
 async def publish_and_wait(request: Request) -> dict[str, int]:
     """Publish the body, and answer with its place in the log."""
-    future = await producer.send_async(TOPIC, await request.body())
-    record = await future
+    record = await producer.send_and_wait(TOPIC, await request.body())
     return {"pid": os.getpid(), "partition": record.partition, "offset": record.offset}

@@ -39,7 +39,7 @@ async def publish(request: Request) -> JSONResponse:
 
 async def publish_and_wait(request: Request) -> JSONResponse:
     """Publish the body, and answer with its place in the log."""
-    record = await (await producer.send_async(TOPIC, await request.body()))
+    record = await producer.send_and_wait(TOPIC, await request.body())
     return JSONResponse({"pid": os.getpid(), "partition": record.partition, "offset": record.offset}, 201)
 
 

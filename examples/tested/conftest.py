@@ -27,7 +27,9 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> mock.Mock:
 @pytest.fixture(scope="session")
 def real_producer() -> Iterator[KafkaProducer]:
     """Make a producer for a real Kafka. Its sender ends one second after the last process of the test run."""
-    with KafkaProducer(bootstrap_servers=os.environ["KAFKA"], sender_idle_timeout_ms=1000) as made:
+    with KafkaProducer(
+        bootstrap_servers=os.environ["KAFKA"], sender_group="tests", sender_idle_timeout_ms=1000
+    ) as made:
         yield made
 
 

@@ -88,6 +88,29 @@ def test_a_mock_of_the_class_takes_settings_by_name_only():
     made.return_value.send.assert_called_once_with("t")
 
 
+def test_all_coroutines_of_a_mock_can_be_awaited():
+    made = mock.create_autospec(KafkaProducerSpec, instance=True)
+    calls = {
+        "send_async": ("t",),
+        "send_and_wait": ("t",),
+        "flush_async": (),
+        "close_async": (),
+        "init_transactions_async": (),
+        "send_offsets_to_transaction_async": ({}, "group"),
+        "commit_transaction_async": (),
+        "abort_transaction_async": (),
+    }
+    assert {name for name in dir(KafkaProducer) if name.endswith("_async") and name[0] != "_"} < calls.keys()
+
+    async def main():
+        async with made as entered:
+            assert entered is not None
+            for name, arguments in calls.items():
+                await getattr(made, name)(*arguments)
+
+    asyncio.run(main())
+
+
 def test_send_async_of_a_mock_can_be_awaited():
     made = mock.create_autospec(KafkaProducerSpec, instance=True)
     made.send_async.return_value = "future"
