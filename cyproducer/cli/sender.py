@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from cyproducer.cli.options import given_settings, port
+from cyproducer.errors import KafkaConfigurationError
 from cyproducer.foreground import run_sender
 
 __all__ = ["add_arguments", "run"]
@@ -54,7 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="upgrade: take over from the sender that listens on this socket, with all records in progress",
     )
-
+    parser.add_argument(
+        "--detach",
+        action="store_true",
+        help="return when the sender is ready or has taken over, and let it run in another process",
+    )
     parser.add_argument(
         "--metrics-port",
         metavar="PORT",
@@ -72,10 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve front-ends until a signal or a control message ends the sender."""
     settings = given_settings(args.config, args.set)
+    if args.detach and args.metrics_port is not None:
+        raise KafkaConfigurationError(
+            "--metrics-port has no effect with --detach; start `cyproducer metrics --port PORT` as a service of its own"
+        )
     if args.bootstrap_servers is not None:
         settings["bootstrap.servers"] = args.bootstrap_servers
     with _exporter(args):
-        run_sender(settings, args.socket, args.allow_uid, args.allow_gid, args.replace)
+        run_sender(settings, args.socket, args.allow_uid, args.allow_gid, args.replace, args.detach)
     return 0
 
 

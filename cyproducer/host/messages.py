@@ -351,6 +351,7 @@ class HandoverFacts(NamedTuple):
     deaths: dict[int, int]
     cluster_id: str | None
     idle_timeout_s: float | None
+    watchdog_s: float
     ledger: list[dict[str, Any]]
 
 
@@ -375,18 +376,20 @@ def parse_facts(message: dict[str, Any], fds: list[int]) -> HandoverFacts:
     """Return the state of the former supervisor. Raise InvalidMessageError."""
     draining, deaths, ledger = message.get("draining"), message.get("deaths"), message.get("ledger")
     cluster_id, timeout_s = message.get("cluster_id"), message.get("idle_timeout_s")
+    watchdog_s = message.get("watchdog_s", 0.0)
     if (
         fds
         or not isinstance(draining, str)
         or not (cluster_id is None or isinstance(cluster_id, str))
         or not (timeout_s is None or type(timeout_s) in (int, float))
+        or not (type(watchdog_s) in (int, float) and 0 <= watchdog_s < math.inf)
         or not isinstance(deaths, list)
         or not all(isinstance(pair, list) and [type(number) for number in pair] == [int, int] for pair in deaths)
         or not isinstance(ledger, list)
         or not all(_has(row, _LEDGER_ROW) for row in ledger)
     ):
         raise _other_form(fds)
-    return HandoverFacts(draining, dict(deaths), cluster_id, timeout_s, ledger)
+    return HandoverFacts(draining, dict(deaths), cluster_id, timeout_s, watchdog_s, ledger)
 
 
 def check_descriptors(op: object, fds: list[int]) -> None:

@@ -266,6 +266,7 @@ HANDOVER: list[tuple[dict[str, Any], tuple[str, ...]]] = [
             "deaths": [[1, 2]],
             "cluster_id": None,
             "idle_timeout_s": 1.0,
+            "watchdog_s": 30.0,
             "ledger": [_LEDGER_ROW],
         },
         (),

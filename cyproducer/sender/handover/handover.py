@@ -37,6 +37,7 @@ from cyproducer.observe.ledger import Ledger
 from cyproducer.sender.handover.election import Election
 from cyproducer.sender.system import dropped
 from cyproducer.sender.system.log_relay import LogRelay
+from cyproducer.sender.system.service_manager import ServiceManager
 
 __all__ = [
     "Handover",
@@ -53,7 +54,7 @@ _log = logging.getLogger("cyproducer.sender")
 
 @dataclass
 class Post:
-    """What supervisor and sender share: place, settings, permissions, log, lock and listening socket."""
+    """What supervisor and sender share: place, settings, permissions, log, lock, listening socket, service manager."""
 
     place: Rendezvous
     identity: dict[str, Any]
@@ -62,6 +63,7 @@ class Post:
     relay: LogRelay
     election: Election
     listener: socket.socket
+    service_manager: ServiceManager
     allow_uids: tuple[int, ...] = ()
     allow_gids: tuple[int, ...] = ()
     mode: int = 0o600  # of the socket
@@ -133,6 +135,7 @@ class Handover:
     drain_until: float | None = None
     deaths: dict[int, int] = field(default_factory=dict)  # attach id -> senders that crashed at its memory
     restarts_in_a_row: int = 0  # set to 0 after a sender that lived long enough
+    watchdog_s: float = 0.0  # the service manager ends the service after this time without a sign of life; 0: never
     end_signals: int = 0  # received signals that tell the sender to end
     token: dict[str, Any] | None = field(default=None, repr=False)  # the OAuth token that front-ends have supplied
 

@@ -94,6 +94,8 @@ def hand_over(successor: socket.socket, post: Post, handover: Handover) -> bool:
         facts: dict[str, Any] = {"op": "facts", "draining": handover.draining, "deaths": list(handover.deaths.items())}
         facts["cluster_id"] = handover.cluster_id
         facts["idle_timeout_s"] = handover.idle_timeout_s
+        if handover.watchdog_s:
+            facts["watchdog_s"] = handover.watchdog_s
         for ledger in list(control_messages.pieces(handover.ledger.rows())) or [[]]:
             control_messages.send(successor, {**facts, "ledger": ledger})
         control_messages.send(successor, {"op": "all"})
@@ -198,6 +200,7 @@ class Predecessor:
         elif op == "facts":
             facts = parse_facts(message, fds)
             handover.draining, handover.deaths, handover.cluster_id = facts.draining, facts.deaths, facts.cluster_id
+            handover.watchdog_s = facts.watchdog_s
             self._keep_idle_timeout(facts.idle_timeout_s)
             for row in facts.ledger:
                 handover.ledger.restore(row)

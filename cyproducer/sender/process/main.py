@@ -28,6 +28,7 @@ from cyproducer.sender.system.daemonise import (
     to_null,
 )
 from cyproducer.sender.system.log_relay import LogRelay
+from cyproducer.sender.system.service_manager import ServiceManager, read_watchdog_s
 from cyproducer.shm.native import DEBUG, crashpoint, hide_memory, set_command_line, set_role
 
 __all__ = ["main", "serve"]
@@ -131,7 +132,13 @@ def serve(
     _warn_of_limits(log, foreground)
     # A crash report goes to the pipe, which the next supervisor reads: writing it must not wait for a terminal.
     faulthandler.enable(relay.writer)
-    post = Post(place, identity, settings, log, relay, election, listener, allow_uids, allow_gids, mode, foreground)
+    manager = ServiceManager("", 0.0, log)
+    if foreground:  # a process that a front-end has started has the variables of the front-end's service
+        # The command of an upgrade, ExecReload=, does not get the time limit of the watchdog.
+        handover.watchdog_s = read_watchdog_s(os.environ) or handover.watchdog_s
+        manager = ServiceManager(os.environ.get("NOTIFY_SOCKET", ""), handover.watchdog_s, log)
+    shared = place, identity, settings, log, relay, election, listener, manager
+    post = Post(*shared, allow_uids, allow_gids, mode, foreground)
     try:
         _alternate_roles(post, handover, Signals(from_terminal=foreground), report)
     finally:

@@ -246,6 +246,7 @@ class Serving:
             handover.end_signals = self.end_signals
             handover.restarts_in_a_row = self.handover.restarts_in_a_row
             handover.deaths = self.handover.deaths
+            handover.watchdog_s = self.handover.watchdog_s
             self.log.removeHandler(control.handler)
             engine.abandon()
             return handover

@@ -99,6 +99,7 @@ class Supervisor:
         self.child = child
         self.report = report
         self.log = post.log
+        self.service_manager = post.service_manager
         self.start_at = time.monotonic()
         self.delay_s = 0.0
         self.over = False
@@ -125,6 +126,7 @@ class Supervisor:
             self.post.relay.start()
         else:  # a sender runs and is not supervised yet, so this thread must not wait for a file
             self.post.relay.start(first=self.names.describe)
+            self.service_manager.ready()
         self.failures.changed()
         while not self.over:
             if self.child is None and time.monotonic() >= self.start_at:
@@ -171,11 +173,12 @@ class Supervisor:
             poller.register(child.socket, select.POLLIN)
             until = child.checked_at + LOOK_S
         due = self.failures.due()
-        until = until if due is None else min(until, due)
+        until = min(until, self.service_manager.due(), until if due is None else due)
         ready = {fd for fd, _ in poller.poll(max(0, int((until - time.monotonic()) * 1000) + 1))}
         for number in self.signals.take():
             self._on_signal(signal.Signals(number).name)
         self.failures.write_if_due()
+        self.service_manager.attend(self._works())
         if child is None or self.over:
             return
         # Before the messages are read: a sender that has ended sends no more, so none is missed.
@@ -187,6 +190,8 @@ class Supervisor:
             self._hand_over(child, self._successor)
         else:
             self._check_liveness(child)
+        if self.handover.draining and not self.over:
+            self.service_manager.stopping()
 
     def _on_signal(self, name: str) -> None:
         self.handover.end_signals += 1
@@ -209,6 +214,7 @@ class Supervisor:
             op = message.get("op")
             if op == "started":
                 child.started = True
+                self.service_manager.ready()
                 if not self.came_up:
                     self.came_up = True
                     self.report({"ready": child.pid})
@@ -318,6 +324,11 @@ class Supervisor:
             child.kill()
             self.log.error("the sender hangs and is killed", extra=fields(sender=child.pid, seconds=HANG_S))
 
+    def _works(self) -> bool:
+        """Return whether a sender runs and ticks, or has nothing to do."""
+        child = self.child
+        return child is not None and child.started and not child.hung and time.monotonic() < child.ticked_at + HANG_S
+
     def _check_end(self, child: Child, now: float) -> None:
         """Replace a sender whose main thread has ended, though its process does not end, see _has_ended()."""
         if child.main_ended_at is None:
@@ -345,6 +356,7 @@ class Supervisor:
     def _hand_over(self, child: Child, successor: socket.socket) -> None:
         """Hand everything or nothing over to another supervisor. Kill the sender first: there are never two."""
         self._successor = None
+        self.service_manager.reloading()
         child.kill()
         if not self._has_ended(child):
             successor.close()
@@ -357,7 +369,10 @@ class Supervisor:
             if child.finished:
                 self._finish()
             elif upgrade.hand_over(successor, self.post, self.handover):
-                self.log.info("replaced", extra=fields(by=control_messages.peer_credentials(successor)[0]))
+                pid = control_messages.peer_credentials(successor)[0]
+                # Before this process ends: systemd would take its end for that of the service.
+                self.service_manager.replaced_by(pid)
+                self.log.info("replaced", extra=fields(by=pid))
                 self.over = True
                 self.post.election.forget()
                 self.post.listener.close()
@@ -388,6 +403,7 @@ class Supervisor:
     def _finish(self) -> None:
         """Remove the sender's files, end the lock, and hang up on the processes that wait for this end."""
         self.over = True
+        self.service_manager.stopping()
         if self.child is not None:
             self.child.close()
         self.failures.close()  # before the lock ends: afterwards another sender of this place may read the file

@@ -24,6 +24,7 @@ from cyproducer.sender.handover.handover import Handover, Held, Line, received
 from cyproducer.sender.process import supervisor
 from cyproducer.sender.process.supervisor import Child, Supervisor, backoff_s
 from cyproducer.sender.system.daemonise import PeerProcess, reap, state_of
+from cyproducer.sender.system.service_manager import ServiceManager
 from cyproducer.shm.native import LAYOUT_VERSION, count_undelivered, create_arena
 
 
@@ -342,6 +343,7 @@ def supervisor_of(child: Child) -> Supervisor:
     found.child, found.log, found.over, found.came_up = child, logging.getLogger("test"), False, True
     found.handover = Handover(1.0)
     found.post = SimpleNamespace()  # type: ignore[assignment]
+    found.service_manager = ServiceManager("", 0.0, found.log)
     found.delay_s = 0.0
     return found
 
