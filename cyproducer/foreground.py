@@ -25,6 +25,7 @@ def run_sender(
     allow_gids: Iterable[int] = (),
     replace: bool = False,
     detach: bool = False,
+    log_format: str | None = None,
 ) -> None:
     """Serve front-ends until a signal that ends it: SIGTERM, SIGINT or SIGHUP drains, a second signal ends at once.
 
@@ -34,6 +35,8 @@ def run_sender(
 
     With `detach` the supervisor is another process, which is no child of this one. Return when the sender is ready, or
     has taken over. The program must have no other threads.
+
+    The log goes to standard error, by `log_format` as "logfmt" or "json"; None: by CYPRODUCER_LOG_FORMAT.
 
     Under systemd (NOTIFY_SOCKET) the supervisor reports with sd_notify(3) when producers can attach, upgrades, the end,
     and which process is the main one. With WATCHDOG_USEC it gives signs of life while the sender works.
@@ -76,7 +79,7 @@ def run_sender(
         "foreground": True,
         "replace": replace,
     }
-    serve = functools.partial(_serve, place, identity, sender_settings | secrets, idle_timeout_s, options)
+    serve = functools.partial(_serve, place, identity, sender_settings | secrets, idle_timeout_s, log_format, options)
     if detach:
         _detach(serve)
     else:
@@ -88,6 +91,7 @@ def _serve(
     identity: dict[str, Any],
     settings: dict[str, Any],
     idle_timeout_s: float | None,
+    log_format: str | None,
     options: dict[str, Any],
     report: _Report,
 ) -> None:
@@ -98,7 +102,7 @@ def _serve(
     from cyproducer.sender.system.log_relay import LogRelay
 
     daemonise.raise_limit(resource.RLIMIT_NOFILE)
-    relay = LogRelay()
+    relay = LogRelay(log_format=log_format)
     relay.start()
     try:
         elected = main.serve(place, identity, settings, relay, idle_timeout_s, report=report, **options)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from cyproducer.cli.options import given_settings, port
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.foreground import run_sender
+from cyproducer.observe.logfmt import FORMATS
 
 __all__ = ["add_arguments", "run"]
 
@@ -61,6 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="return when the sender is ready or has taken over, and let it run in another process",
     )
     parser.add_argument(
+        "--log-format",
+        choices=sorted(FORMATS),
+        help="how lines of the log look; default: the value of CYPRODUCER_LOG_FORMAT, or logfmt",
+    )
+    parser.add_argument(
         "--metrics-port",
         metavar="PORT",
         type=port,
@@ -84,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     if args.bootstrap_servers is not None:
         settings["bootstrap.servers"] = args.bootstrap_servers
     with _exporter(args):
-        run_sender(settings, args.socket, args.allow_uid, args.allow_gid, args.replace, args.detach)
+        run_sender(settings, args.socket, args.allow_uid, args.allow_gid, args.replace, args.detach, args.log_format)
     return 0
 
 

@@ -1,10 +1,11 @@
-"""Formats the lines of the sender's log: `key=value` pairs, one line for each message."""
+"""Formats the lines of the sender's log, one for each message: `key=value` pairs, or a JSON object."""
 
+import json
 import logging
 import re
 import time
 
-__all__ = ["LogfmtFormatter", "fields", "level_of"]
+__all__ = ["FORMATS", "JsonFormatter", "LogfmtFormatter", "fields", "formatter_of", "level_of"]
 
 _PLAIN = re.compile(r"[^\s\"=\\]+")
 _LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50}
@@ -15,9 +16,18 @@ def level_of(text: str | None) -> int:
     return _LEVELS.get((text or "").strip().upper(), logging.INFO)
 
 
+def formatter_of(text: str | None) -> logging.Formatter:
+    """Return the formatter that CYPRODUCER_LOG_FORMAT names, or that of logfmt if it names none."""
+    return FORMATS.get((text or "").strip().lower(), LogfmtFormatter)()
+
+
 def fields(**values: object) -> dict[str, object]:
     """Return the `extra` argument of a log call that adds fields to its line."""
     return {"fields": values}
+
+
+def _time(record: logging.LogRecord) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
 
 
 def _value(value: object) -> str:
@@ -32,9 +42,8 @@ class LogfmtFormatter(logging.Formatter):
     """Formats `ts=2026-01-01T00:00:00.000Z level=info pid=1 msg="..." field=value`; always one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         parts = [
-            f"ts={seconds}.{int(record.msecs):03d}Z",
+            f"ts={_time(record)}",
             f"level={record.levelname.lower()}",
             f"pid={record.process}",
             f"msg={_value(record.getMessage())}",
@@ -43,3 +52,26 @@ class LogfmtFormatter(logging.Formatter):
         if record.exc_info:
             parts.append(f"error={_value(self.formatException(record.exc_info))}")
         return " ".join(parts)
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats `{"time": "2026-01-01T00:00:00.000Z", "level": "info", "pid": 1, "message": "...", "fields": {...}}`.
+
+    A record with an exception has "error", its traceback. The line is ASCII.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        found: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "pid": record.process,
+            "message": record.getMessage(),
+            "fields": getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            found["error"] = self.formatException(record.exc_info)
+        return json.dumps(found, default=str)
+
+
+#: By their names in CYPRODUCER_LOG_FORMAT.
+FORMATS: dict[str, type[logging.Formatter]] = {"logfmt": LogfmtFormatter, "json": JsonFormatter}

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from cyproducer.observe.logfmt import LogfmtFormatter
+from cyproducer.observe.logfmt import formatter_of
 from cyproducer.sender.system.daemonise import start_thread
 
 __all__ = ["LogRelay"]
@@ -35,14 +35,14 @@ class LogRelay(logging.Handler):
     With a path, standard error is redirected to that file. A file of more than 1 MiB is renamed to `path.1`. Several
     senders may write to one file: a sender that finds another file at the path continues with that file.
 
-    Lines of more than 4 KiB may be cut if the pipe is nearly full. Owns three descriptors: the two ends of the pipe and
-    a copy of standard error.
+    `log_format` is "logfmt" or "json"; without it CYPRODUCER_LOG_FORMAT decides. Lines of more than 4 KiB may be cut if
+    the pipe is nearly full. Owns three descriptors: the two ends of the pipe and a copy of standard error.
     """
 
-    def __init__(self, path: str | None = None) -> None:
+    def __init__(self, path: str | None = None, log_format: str | None = None) -> None:
         super().__init__()
         self.path = path
-        self.setFormatter(LogfmtFormatter())
+        self.setFormatter(formatter_of(log_format or os.environ.get("CYPRODUCER_LOG_FORMAT")))
         self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.writer, False)
         self.target = _standard_error()

@@ -149,6 +149,25 @@ def test_signal_drains_a_foreground_sender(
     assert list(runtime_dir.iterdir()) == []
 
 
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_a_log_of_json(
+    start: Callable[..., subprocess.Popen[str]], runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The option counts, if both are given."""
+    monkeypatch.setenv("CYPRODUCER_LOG_FORMAT", "json" if how == "environment" else "logfmt")
+    path = runtime_dir / "s.sock"
+    options = ["--log-format", "json"] if how == "option" else []
+    process = start("--bootstrap-servers", NOWHERE, *options, socket=path)
+    process.terminate()
+    assert process.wait(20) == 0
+    lines = [json.loads(line) for line in process.stderr.read().splitlines()]
+    assert {"listening", "draining", "ended"} <= {line["message"] for line in lines}
+    (listening,) = [line for line in lines if line["message"] == "listening"]
+    assert listening["fields"] == {"socket": str(path), "servers": [NOWHERE]}
+    assert listening["level"] == "info"
+    assert {line["pid"] for line in lines} > {process.pid}
+
+
 def test_foreground_sender_stays_when_idle_unless_a_timeout_is_set(
     start: Callable[..., subprocess.Popen[str]], runtime_dir: Path
 ) -> None:

@@ -1,13 +1,15 @@
 """Tests that the ledger counts every failure within bounds, and that a log record is one line."""
 
+import json
 import logging
+import sys
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cyproducer.observe import ledger
 from cyproducer.observe.ledger import Ledger
-from cyproducer.observe.logfmt import LogfmtFormatter, level_of
+from cyproducer.observe.logfmt import JsonFormatter, LogfmtFormatter, formatter_of, level_of
 
 
 def test_ledger_counts_by_application_topic_and_cause() -> None:
@@ -71,3 +73,34 @@ def test_line_of_the_log() -> None:
 
 def test_level_of() -> None:
     assert [level_of(text) for text in (None, "", "debug", "WARN", "nonsense")] == [20, 20, 10, 30, 20]
+
+
+@given(st.text(), st.text())
+def test_a_record_is_one_object_of_json(message: str, value: str) -> None:
+    line = JsonFormatter().format(record(message, field=value, number=3, names=["a"]))
+    assert line.isascii()
+    assert len(line.splitlines()) == 1
+    found = json.loads(line)
+    assert found["time"].endswith("Z")
+    assert {name: found[name] for name in ("level", "message", "fields")} == {
+        "level": "warning",
+        "message": message,
+        "fields": {"field": value, "number": 3, "names": ["a"]},
+    }
+
+
+def test_json_of_an_exception_and_of_any_object() -> None:
+    try:
+        raise ValueError("wrong")
+    except ValueError:
+        made = logging.LogRecord("n", logging.ERROR, "p", 1, "failed: %s", ("x",), sys.exc_info())
+    made.fields = {"error": OSError(2, "none")}
+    found = json.loads(JsonFormatter().format(made))
+    assert (found["message"], found["fields"]) == ("failed: x", {"error": "[Errno 2] none"})
+    assert found["error"].endswith("ValueError: wrong")
+    assert json.loads(JsonFormatter().format(logging.LogRecord("n", 20, "p", 1, "m", (), None)))["fields"] == {}
+
+
+def test_the_format_is_found_by_its_name() -> None:
+    assert [type(formatter_of(text)) for text in ("json", " JSON ")] == [JsonFormatter] * 2
+    assert [type(formatter_of(text)) for text in (None, "", "logfmt", "nonsense")] == [LogfmtFormatter] * 4
