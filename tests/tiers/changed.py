@@ -7,7 +7,7 @@ from tiers.git import ROOT, git
 from tiers.packages import PACKAGES, package_of, users_of
 
 #: Folders of tests/ with an environment of their own, which has what the others lack: a KDC, QEMU, a debug build.
-ENVIRONMENTS = {"kerberos": "kerberos", "aarch64": "aarch64", "crash": "crash"}
+ENVIRONMENTS = {"kerberos": "kerberos", "systemd": "systemd", "aarch64": "aarch64", "crash": "crash"}
 #: Folders of tests/ whose modules are imported by tests in others.
 SHARED = ("support", "kfake")
 GATE = ("style", "unit", "integration/engine", "simulation", "model")
@@ -20,6 +20,7 @@ OTHERS = {
     "tools/demo": ("integration/demo",),
     "tools/devkafka": ("integration/devkafka",),
     "tools/dashboard.py": ("integration/cli/test_cli_alerts.py",),
+    "deploy/systemd/": ("systemd",),
     "deploy/": ("integration/cli/test_cli_alerts.py",),
     "docs/": ("style", "usage/test_docs_examples.py"),
     "pyproject.toml": (*GATE, "integration/build"),
