@@ -21,6 +21,7 @@ OTHERS = {
     "tools/devkafka": ("integration/devkafka",),
     "tools/dashboard.py": ("integration/cli/test_cli_alerts.py",),
     "deploy/systemd/": ("systemd",),
+    "deploy/kubernetes/": ("unit/cli/test_deployed_options.py", "usage/test_usage_pods.py"),
     "deploy/": ("integration/cli/test_cli_alerts.py",),
     "docs/": ("style", "usage/test_docs_examples.py"),
     "pyproject.toml": (*GATE, "integration/build"),
