@@ -278,7 +278,7 @@ def test_two_senders_of_one_partition_are_noticed(batch, spark, sink, seen, shor
         assert "micro-batch 0 is written again" in caplog.text
         caplog.clear()
         batch(function, frame.selectExpr("CAST(CAST(value AS INT) + 5000 AS STRING) AS value", "key"), 1)
-    assert caplog.text == ""  # it has learnt that the rows must be moved
+    assert "is written again" not in caplog.text  # it has learnt that the rows must be moved
     assert seen(10_000) == list(range(10_000))
     for place in places:
         wait_until(lambda place=place: not senders(place), 60, "the end of a sender")

@@ -44,12 +44,13 @@ def make_bench_importable(directory: Path) -> None:
     """Copy ``bench`` to `directory` and put that on the import path, if ``bench`` cannot be imported.
 
     ``bench`` is not installed. The source tree itself must not be on the path: its ``cyproducer`` is not built.
-    Processes of the bench find the native functions of the tests beside it.
+    Processes of the bench find the native functions of the tests, and the development node, beside it.
     """
     found = importlib.util.find_spec("bench")
     if found is None or found.origin is None:  # a folder of tests has the same name
         shutil.copytree(SOURCE.parent / "bench", directory / "bench", ignore=shutil.ignore_patterns("__pycache__"))
-        (directory / "tests").symlink_to(SOURCE.parent / "tests")
+        for name in ("tests", "tools"):
+            (directory / name).symlink_to(SOURCE.parent / name)
         sys.path.insert(0, str(directory))
 
 

@@ -146,7 +146,7 @@ def mapped(pid: int) -> bytes:
 
 def test_unknown_topic(kafka: KafkaCluster) -> None:
     done = subprocess.run(
-        command(kafka, "there-is-no-such-topic", "--set", "max.block.ms=1000"),
+        command(kafka, "there-is-no-such-topic", "--set", "max.block.ms=10000"),
         input=b"line\n",
         capture_output=True,
         timeout=60,

@@ -41,7 +41,7 @@ def test_the_same_secrets_share_a_sender_and_others_do_not(
     for producer in (first, second):
         producer.send(topic, b"mine").result(30)
     assert len(status()) == 1
-    other = make_producer(**right | {"sasl_plain_password": MARK, "max_block_ms": 1500})
+    other = make_producer(**right | {"sasl_plain_password": MARK, "max_block_ms": 30_000})
     with pytest.raises(errors.KafkaError, match="refuses the credentials"):
         other.send(topic, b"not mine").result(10)
     assert len(status()) == 2

@@ -16,6 +16,8 @@ from cyproducer.codes import INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARG
 RECORDS = 3  # of a batch
 NOW = int(time.time() * 1000)
 DAY = 86_400_000
+#: Less than a day, and longer than a test run may take: NOW is the time of its start.
+TOO_LONG_MS = str(DAY // 2)
 KEEP = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
 
 
@@ -104,8 +106,8 @@ def check_log(kafka, topic: str) -> dict[int, list]:
     ("configs", "bad", "code"),
     [
         (KEEP, "no key", INVALID_RECORD),
-        ({"message.timestamp.before.max.ms": "3600000"}, "old", INVALID_TIMESTAMP),
-        ({"message.timestamp.after.max.ms": "3600000"}, "future", INVALID_TIMESTAMP),
+        ({"message.timestamp.before.max.ms": TOO_LONG_MS}, "old", INVALID_TIMESTAMP),
+        ({"message.timestamp.after.max.ms": TOO_LONG_MS}, "future", INVALID_TIMESTAMP),
     ],
     ids=["no key in a compacted topic", "too old", "too far in the future"],
 )
