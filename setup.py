@@ -19,6 +19,9 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+if "t" in sys.abiflags:
+    sys.exit("cyproducer needs the GIL: use another Python than this free-threaded build to build and to import it")
+
 DEBUG = os.environ.get("CYPRODUCER_DEBUG", "") not in ("", "0")
 # Each kind of build has its own directory, because neither setuptools nor Cython detects changed flags or directives.
 SANITIZE = os.environ.get("CYPRODUCER_SANITIZE", "")

@@ -26,6 +26,13 @@ __all__ = [
 
 __version__ = VERSION
 
+# Raised here, since such a Python turns the GIL on for the whole process when it loads a module that needs it.
+if "t" in getattr(sys, "abiflags", ""):
+    raise ImportError(
+        "cyproducer needs the GIL, and this Python is a free-threaded build, which is not supported: use the build "
+        f"of Python {sys.version_info.major}.{sys.version_info.minor} that has the GIL"
+    )
+
 # Imported at their first use, because the sender and most commands do not need the producer package.
 _LATER = {
     "KafkaProducer": "producer.producer",

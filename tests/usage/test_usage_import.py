@@ -12,7 +12,7 @@ import pytest
 from devkafka.node import free_ports
 from support.process import run_script, sender_processes, start_script
 
-from cyproducer import KafkaProducer, errors
+from cyproducer import KafkaProducer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -91,16 +91,21 @@ def test_a_producer_that_was_never_used_leaves_no_trace(
     assert list(runtime_dir.iterdir()) == []
 
 
-def test_a_process_without_the_gil_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Appends need the GIL. The test simulates free-threading: such a Python turns the GIL on unless told otherwise."""
-    producer = KafkaProducer(bootstrap_servers="127.0.0.1:9")
-    text = pickle.dumps(producer)
-    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    for make in (lambda: KafkaProducer(bootstrap_servers="127.0.0.1:9"), lambda: pickle.loads(text)):
-        with pytest.raises(errors.UnsupportedPlatformError, match="PYTHON_GIL=0"):
-            make()
-    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
-    assert not pickle.loads(text).bootstrap_connected()
+def test_a_free_threaded_python_is_refused_at_the_import() -> None:
+    """Appends need the GIL. The test gives this Python the ABI flags of such a build."""
+    script = """
+        import sys
+        sys.abiflags += "t"
+        try:
+            import cyproducer
+        except ImportError as error:
+            print(error)
+        print([name for name in sys.modules if name.endswith(".native")])
+    """
+    error, loaded = run_script(script).stdout.splitlines()
+    assert "needs the GIL" in error
+    assert f"use the build of Python {sys.version_info.major}.{sys.version_info.minor} that has the GIL" in error
+    assert loaded == "[]"
 
 
 def test_a_sub_interpreter_is_refused_and_the_main_one_goes_on() -> None:

@@ -76,11 +76,6 @@ def check_platform() -> None:
         raise errors.UnsupportedPlatformError(
             f"cyproducer needs Linux 5.4 or later on x86-64 or aarch64; this is {sys.platform} on {os.uname().machine}"
         )
-    if hasattr(sys, "_is_gil_enabled") and not sys._is_gil_enabled():
-        raise errors.UnsupportedPlatformError(
-            "cyproducer needs the GIL, which is off in this process; do not set PYTHON_GIL=0 or -X gil=0: a "
-            "free-threaded Python turns it on when it imports cyproducer"
-        )
     try:
         os.close(os.memfd_create("cyproducer-check", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
         os.close(os.pidfd_open(os.getpid()))

@@ -108,6 +108,16 @@ def test_source_distribution_installed_elsewhere_sends_a_record(
     wait_until(lambda: not senders(runtime_dir), 30, "the end of the sender")
 
 
+def test_a_free_threaded_python_builds_nothing(tree: Path, tmp_path: Path) -> None:
+    """The test gives this Python the ABI flags of such a build."""
+    code = "import sys, sysconfig; sysconfig.get_config_vars(); sys.abiflags += 't'; "
+    code += "from setuptools.build_meta import build_wheel; build_wheel('..')"
+    built = run(sys.executable, "-c", code, cwd=tree, **BUILD_SETTINGS)
+    assert built.returncode != 0
+    assert "cyproducer needs the GIL" in built.stderr
+    assert not list(tmp_path.glob("*.whl"))
+
+
 def test_build_without_modules_fails_and_says_why(tree: Path, tmp_path: Path) -> None:
     for path in tree.rglob("*.pyx"):
         path.unlink()
