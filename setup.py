@@ -1,22 +1,29 @@
 """Builds an extension module of each ``.pyx`` file that no other file includes.
 
-A release build fails if Cython prints performance hints.
+A release build fails if Cython prints performance hints. The description of the package has absolute links, and a wheel
+has a bill of materials.
 
 CYPRODUCER_DEBUG=1        check and count invariants, check bounds, do not optimise
 CYPRODUCER_SANITIZE=a,b   use the compiler's sanitizers (address,undefined); tests/support/sanitized.py runs the result
-CYPRODUCER_BUILD_JOBS=n   compile n files at the same time
+CYPRODUCER_BUILD_JOBS=n   compile n files at the same time, instead of one on each CPU
 CFLAGS=-O1                optimise at this level instead of -O3
 """
 
+import json
 import os
+import platform
 import re
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
+from typing import Any
 
+import Cython
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 if "t" in sys.abiflags:
@@ -26,7 +33,8 @@ DEBUG = os.environ.get("CYPRODUCER_DEBUG", "") not in ("", "0")
 # Each kind of build has its own directory, because neither setuptools nor Cython detects changed flags or directives.
 SANITIZE = os.environ.get("CYPRODUCER_SANITIZE", "")
 BUILD = f"build/{'debug' if DEBUG else 'release'}{'-' if SANITIZE else ''}{SANITIZE.replace(',', '-')}"
-JOBS = int(os.environ.get("CYPRODUCER_BUILD_JOBS") or 0)
+# There are four modules. A compiler needs up to 1 GB.
+JOBS = int(os.environ.get("CYPRODUCER_BUILD_JOBS") or min(4, os.cpu_count() or 1))
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": DEBUG,
@@ -35,6 +43,8 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "embedsignature": True,
 }
+#: The links of a page that are neither addresses nor places in the page.
+RELATIVE = re.compile(r"\]\((?!\w+:|#)")
 INCLUDED = re.compile(r'^include "(.+)"', re.MULTILINE)
 HEADERS = sorted(str(path) for path in Path("cyproducer").rglob("*.h"))
 
@@ -130,8 +140,65 @@ class BuildExtensions(build_ext):
         super().run()
 
 
+class Wheel(bdist_wheel):
+    """Makes a wheel that names in ``.dist-info/sboms`` what is compiled into its modules (PEP 770)."""
+
+    def write_wheelfile(self, wheelfile_base: str, *arguments: Any, **named: Any) -> None:
+        super().write_wheelfile(wheelfile_base, *arguments, **named)
+        path = Path(wheelfile_base, "sboms", "cyproducer.cdx.json")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(bill_of_materials(self.distribution.get_version()), indent=2) + "\n")
+
+
+def bill_of_materials(version: str) -> dict[str, Any]:
+    """Return what the modules are compiled from, in the format of CycloneDX.
+
+    That is the source of this package, the C that Cython adds, and what the headers of Python define. No library is
+    linked statically, except the parts of libgcc that the compiler calls.
+    """
+
+    def component(where: str, name: str, version: str, licence: str, description: str) -> dict[str, Any]:
+        reference = f"pkg:{where}/{name.lower()}@{version}"
+        return {
+            "type": "library",
+            "bom-ref": reference,
+            "name": name,
+            "version": version,
+            "description": description,
+            "licenses": [{"license": {"id": licence}}],
+            "purl": reference,
+        }
+
+    ours = component("pypi", "cyproducer", version, "Apache-2.0", "the modules of the package and the headers of its C")
+    parts = [
+        component("pypi", "Cython", Cython.__version__, "Apache-2.0", "utility code in each module"),
+        component("generic", "CPython", platform.python_version(), "PSF-2.0", "macros and inline functions"),
+    ]
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"lifecycles": [{"phase": "build"}], "component": ours},
+        "components": parts,
+        "dependencies": [
+            {"ref": ours["bom-ref"], "dependsOn": [part["bom-ref"] for part in parts]},
+            *({"ref": part["bom-ref"]} for part in parts),
+        ],
+    }
+
+
+def readme() -> str:
+    """Return README.md with absolute links: a package index shows the page without the files beside it."""
+    repository = tomllib.loads(Path("pyproject.toml").read_text())["project"]["urls"]["Repository"]
+    version = re.search(r'^VERSION = "(.+)"$', Path("cyproducer/version.py").read_text(), re.MULTILINE)
+    assert version is not None
+    return RELATIVE.sub(f"]({repository}/blob/v{version[1]}/", Path("README.md").read_text())
+
+
 setup(
-    options={"build": {"build_base": BUILD}, "build_ext": {"parallel": JOBS or None}},
-    cmdclass={"build_ext": BuildExtensions},
+    long_description=readme(),
+    long_description_content_type="text/markdown",
+    options={"build": {"build_base": BUILD}, "build_ext": {"parallel": JOBS}},
+    cmdclass={"build_ext": BuildExtensions, "bdist_wheel": Wheel},
     ext_modules=extensions(),
 )

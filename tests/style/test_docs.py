@@ -116,6 +116,10 @@ def test_the_check_of_examples_finds_errors():
     assert not missing_names(ast.parse("from cyproducer import errors\nerrors.KafkaError\nproducer.send(1)"))
 
 
+def test_the_citation_names_the_version():
+    assert f"\nversion: {cyproducer.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
 def test_every_error_class_is_in_a_table():
     shown = "\n".join(
         [

@@ -1,11 +1,14 @@
-"""Tests that the source distribution holds all that a build needs: a package installed from it sends a record."""
+"""Tests the distributions: what they hold, what they say, and that a package installed from them sends a record."""
 
 import importlib.metadata
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -49,6 +52,29 @@ def run(*command: object, cwd: Path, **environment: str) -> subprocess.Completed
     )
 
 
+def assert_holds_the_product_only(wheel: Path) -> None:
+    """Check the files of a wheel, and the bill of materials in it."""
+    with zipfile.ZipFile(wheel) as file:
+        names = file.namelist()
+        (described,) = (name for name in names if name.endswith(".dist-info/sboms/cyproducer.cdx.json"))
+        bill = json.loads(file.read(described))
+        recorded = file.read(described.partition("/")[0] + "/RECORD").decode()
+    folders = {name.partition("/")[0] for name in names}
+    assert folders == {"cyproducer", "pyspark_cyproducer", described.partition("/")[0]}
+    assert [name for name in names if name.endswith((".pyx", ".c", ".pyc"))] == []
+    assert [name for name in names if re.search(r"(^|/)(tests?|bench|devkafka)(/|_)", name)] == []
+    assert len([name for name in names if name.endswith(".so")]) == 4
+    wanted = {
+        "cyproducer/py.typed",
+        *(f"{described.partition('/')[0]}/{name}" for name in ("licenses/LICENSE", "RECORD")),
+    }
+    assert wanted <= set(names)
+    assert described in recorded
+    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "cyproducer")
+    assert [part["name"] for part in bill["components"]] == ["Cython", "CPython"]
+    assert all(part["version"] for part in bill["components"])
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Copy the source tree as in a fresh clone."""
@@ -86,6 +112,7 @@ def test_source_distribution_installed_elsewhere_sends_a_record(
     assert built.returncode == 0, built.stdout + built.stderr
     (wheel,) = tmp_path.glob("*.whl")
     assert not wheel.name.endswith("-any.whl")
+    assert_holds_the_product_only(wheel)
 
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -106,6 +133,23 @@ def test_source_distribution_installed_elsewhere_sends_a_record(
     hooks = run(python, "-c", HOOKS, cwd=empty, PYTHONPATH="")
     assert hooks.stdout.split() == ["hook-cyproducer.py", "rthooks.dat", "rthooks/pyi_rth_cyproducer.py"], hooks.stderr
     wait_until(lambda: not senders(runtime_dir), 30, "the end of the sender")
+
+
+def test_the_description_has_absolute_links_to_what_exists(tree: Path, tmp_path: Path) -> None:
+    code = "from setuptools.build_meta import prepare_metadata_for_build_wheel as make; make('..')"
+    made = run(sys.executable, "-c", code, cwd=tree)
+    assert made.returncode == 0, made.stderr
+    (path,) = tmp_path.glob("*.dist-info")
+    metadata = importlib.metadata.PathDistribution(path).metadata
+    urls = dict(line.split(", ") for line in metadata.get_all("Project-URL") or [])
+    links = re.findall(r"\]\((.*?)\)", metadata["Description"])
+    assert len(links) > 40
+    assert all(link.startswith("https://") for link in links)
+    ours = [link.removeprefix(urls["Repository"]) for link in links if link.startswith(urls["Repository"])]
+    for where in ours:
+        tag, _, name = where.removeprefix("/blob/").partition("/")
+        assert tag == f"v{metadata['Version']}"
+        assert (tree / name.partition("#")[0]).exists(), name
 
 
 def test_a_free_threaded_python_builds_nothing(tree: Path, tmp_path: Path) -> None:
