@@ -92,7 +92,14 @@ static uint32_t cyp_crc32c_portable(uint32_t crc, const uint8_t *at, size_t n) {
 /* ---- x86-64 ------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2")))
+/* For Clang, the CRC instruction is a feature of its own. Older GCC does not know its name. */
+#if defined(__clang__)
+#define CYP_CRC32C_TARGET(features) __attribute__((target(features ",crc32")))
+#else
+#define CYP_CRC32C_TARGET(features) __attribute__((target(features)))
+#endif
+
+CYP_CRC32C_TARGET("sse4.2")
 static uint32_t cyp_crc32c_sse42(uint32_t crc, const uint8_t *at, size_t n) {
     uint64_t wide = crc;
     for (; n >= 8; n -= 8, at += 8)
@@ -104,7 +111,7 @@ static uint32_t cyp_crc32c_sse42(uint32_t crc, const uint8_t *at, size_t n) {
 }
 
 /* a * b as 64 bits, to be reduced by the CRC instruction */
-__attribute__((target("sse4.2,pclmul")))
+CYP_CRC32C_TARGET("sse4.2,pclmul")
 static inline uint64_t cyp_crc32c_clmul(uint64_t a, uint32_t b) {
     return (uint64_t)_mm_cvtsi128_si64(
         _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)(uint32_t)a), _mm_cvtsi64_si128((int64_t)b), 0));
@@ -113,7 +120,7 @@ static inline uint64_t cyp_crc32c_clmul(uint64_t a, uint32_t b) {
 /* The CRC instruction has a latency of three cycles and a throughput of one per cycle: three streams keep it busy. The
  * next block's cache lines are prefetched meanwhile: another core may have them, and the hardware prefetcher does not
  * follow three streams well. */
-__attribute__((target("sse4.2,pclmul")))
+CYP_CRC32C_TARGET("sse4.2,pclmul")
 static uint32_t cyp_crc32c_pclmul(uint32_t crc, const uint8_t *at, size_t n) {
     while (n >= CYP_CRC32C_SHORT) {
         size_t words = n / 24 < CYP_CRC32C_STREAM_WORDS ? n / 24 : CYP_CRC32C_STREAM_WORDS;
@@ -141,7 +148,7 @@ static uint32_t cyp_crc32c_pclmul(uint32_t crc, const uint8_t *at, size_t n) {
     return cyp_crc32c_sse42(crc, at, n);
 }
 
-__attribute__((target("sse4.2,pclmul")))
+CYP_CRC32C_TARGET("sse4.2,pclmul")
 static uint32_t cyp_crc32c_shift_pclmul(uint32_t crc, uint64_t length) {
     for (; length != 0; length &= length - 1)
         crc = (uint32_t)_mm_crc32_u64(0, cyp_crc32c_clmul(crc, cyp_crc32c_powers_join[__builtin_ctzll(length)]));
