@@ -10,6 +10,7 @@ CFLAGS=-O1                optimise at this level instead of -O3
 """
 
 import json
+import multiprocessing
 import os
 import platform
 import re
@@ -103,6 +104,8 @@ def compiled(modules: list[Extension]) -> list[Extension]:
     check for an exception (about 55 ns each), or a checked index. The messages are read from descriptor 2, because
     child processes print them too.
     """
+    # Python 3.14 starts each process of Cython in another way, in which it runs this file again.
+    multiprocessing.set_start_method("fork", force=True)
     began = time.time_ns()
     sys.stderr.flush()
     terminal = os.dup(2)
