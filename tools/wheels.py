@@ -60,8 +60,11 @@ def build(tree: Path, platform: str, output: Path) -> None:
         pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
         subprocess.run([*pip, "-w", directory, str(tree)], check=True, env=variables)
         (wheel,) = Path(directory).glob("*.whl")
-        repair = [sys.executable, "-m", "auditwheel", "repair", "--plat", platform, "-w", str(output)]
-        subprocess.run([*repair, str(wheel)], check=True, env=variables)
+        # auditwheel takes the platform from the modules: its option `--plat` has only those of this machine.
+        repair = [sys.executable, "-m", "auditwheel", "repair", "-w", str(output), str(wheel)]
+        subprocess.run(repair, check=True, env=variables)
+        if not list(output.glob(f"{wheel.name.rpartition('-')[0]}-*{platform}*.whl")):
+            sys.exit(f"the modules do not fit {platform}: see what auditwheel says about them")
 
 
 def main() -> None:
