@@ -60,8 +60,9 @@ def build(tree: Path, platform: str, output: Path) -> None:
         pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
         subprocess.run([*pip, "-w", directory, str(tree)], check=True, env=variables)
         (wheel,) = Path(directory).glob("*.whl")
-        # auditwheel takes the platform from the modules: its option `--plat` has only those of this machine.
-        repair = [sys.executable, "-m", "auditwheel", "repair", "-w", str(output), str(wheel)]
+        # auditwheel takes the platform from the modules: its option `--plat` has only those of this machine. libc.so is
+        # Zig's name of musl, which it does not know, and under which musl's loader finds itself.
+        repair = [sys.executable, "-m", "auditwheel", "repair", "--exclude", "libc.so", "-w", str(output), str(wheel)]
         subprocess.run(repair, check=True, env=variables)
         if not list(output.glob(f"{wheel.name.rpartition('-')[0]}-*{platform}*.whl")):
             sys.exit(f"the modules do not fit {platform}: see what auditwheel says about them")
