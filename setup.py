@@ -44,7 +44,8 @@ DIRECTIVES = {
     "initializedcheck": DEBUG,
     "embedsignature": True,
 }
-#: The links of a page that are neither addresses nor places in the page.
+#: The images, and the links of a page, that are neither addresses nor places in the page.
+RELATIVE_IMAGE = re.compile(r"(!\[[^]]*\]\()(?!\w+:)")
 RELATIVE = re.compile(r"\]\((?!\w+:|#)")
 INCLUDED = re.compile(r'^include "(.+)"', re.MULTILINE)
 HEADERS = sorted(str(path) for path in Path("cyproducer").rglob("*.h"))
@@ -195,7 +196,8 @@ def readme() -> str:
     repository = tomllib.loads(Path("pyproject.toml").read_text())["project"]["urls"]["Repository"]
     version = re.search(r'^VERSION = "(.+)"$', Path("cyproducer/version.py").read_text(), re.MULTILINE)
     assert version is not None
-    return RELATIVE.sub(f"]({repository}/blob/v{version[1]}/", Path("README.md").read_text())
+    text = RELATIVE_IMAGE.sub(rf"\g<1>{repository}/raw/v{version[1]}/", Path("README.md").read_text())
+    return RELATIVE.sub(f"]({repository}/blob/v{version[1]}/", text)
 
 
 setup(

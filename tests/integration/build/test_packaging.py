@@ -147,7 +147,7 @@ def test_the_description_has_absolute_links_to_what_exists(tree: Path, tmp_path:
     assert all(link.startswith("https://") for link in links)
     ours = [link.removeprefix(urls["Repository"]) for link in links if link.startswith(urls["Repository"])]
     for where in ours:
-        tag, _, name = where.removeprefix("/blob/").partition("/")
+        tag, _, name = where.removeprefix("/blob/").removeprefix("/raw/").partition("/")
         assert tag == f"v{metadata['Version']}"
         assert (tree / name.partition("#")[0]).exists(), name
 
