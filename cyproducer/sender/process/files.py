@@ -23,10 +23,10 @@ import threading
 import time
 from typing import Any
 
-from cyproducer.config.secrets import shown
 from cyproducer.host import lock_file
 from cyproducer.host.rendezvous import create_private, private_directory, senders_in
 from cyproducer.observe import failures
+from cyproducer.observe.differences import bootstrap_servers, differences, network
 from cyproducer.observe.failures import KEPT_S
 from cyproducer.observe.ledger import Ledger
 from cyproducer.observe.logfmt import fields
@@ -44,7 +44,6 @@ WRITE_S = 1.0
 SENDERS_PER_CLUSTER = 3
 ENDED_MAX = 100
 _SHOWN_VALUES = 4
-_SHOWN_CHARACTERS = 100
 # Matches only names that rendezvous.py makes: the directory may contain other files.
 _NAME = re.compile(
     r"(?P<stem>[0-9a-f]{16})\."
@@ -159,49 +158,27 @@ def write_description(path: str, description: dict[str, Any]) -> None:
 
 def too_many(directory: str, mine: dict[str, Any]) -> str:
     """Return a warning if more than three living senders serve the cluster of `mine`, with what differs; else ""."""
-    cluster = _cluster(mine)
+    cluster = bootstrap_servers(mine)
     others = [
         d
         for d in senders_in(directory)
         if d["socket"] != mine["socket"]
-        and _cluster(d) == cluster
-        and _network(d) == _network(mine)  # else one address may mean another cluster
+        and bootstrap_servers(d) == cluster
+        and network(d) == network(mine)  # else one address may mean another cluster
         and _is_alive(d, mine)
     ]
     together = [mine, *others]
     if len(together) <= SENDERS_PER_CLUSTER:
         return ""
-    flat = [_flat(d["identity"]) for d in together]
     differing = []
-    for name in sorted({name for one in flat for name in one}):
-        if len({json.dumps(one.get(name)) for one in flat}) > 1:
-            short = sorted({_short(shown(name, one.get(name))) for one in flat})
-            some = ", ".join(short[:_SHOWN_VALUES]) + (", ..." if len(short) > _SHOWN_VALUES else "")
-            differing.append(f"{name} ({some})")
+    for found in differences([d["identity"] for d in together]):
+        values = sorted(set(found.values))
+        some = ", ".join(values[:_SHOWN_VALUES]) + (", ..." if len(values) > _SHOWN_VALUES else "")
+        differing.append(f"{found.name} ({some})")
     return (
         f"{len(together)} senders of this user serve {', '.join(cluster)}; one is enough if all processes use the same "
         f"settings. These differ in: {'; '.join(differing) or 'only their sockets'}"
     )
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "..."
-
-
-def _flat(identity: dict[str, Any]) -> dict[str, Any]:
-    settings = identity.get("settings")
-    rest = {name: value for name, value in identity.items() if name != "settings"}
-    return {**rest, **(settings if isinstance(settings, dict) else {})}
-
-
-def _cluster(description: dict[str, Any]) -> list[str]:
-    identity = description.get("identity")
-    servers = _flat(identity).get("bootstrap_servers") if isinstance(identity, dict) else None
-    return [str(server) for server in servers] if isinstance(servers, list) else []
-
-
-def _network(description: dict[str, Any]) -> Any:
-    return description["identity"].get("network_namespace")
 
 
 def _is_alive(other: dict[str, Any], mine: dict[str, Any]) -> bool:
