@@ -44,7 +44,7 @@ and texts have ranges.
                           {"op": "health"} -> {"ok", "state", ...}: see Status.health in sender/control/status.py.
                           "ok": false alone says that the sender does not work now. With "error" it is a refusal, as
                           that of an older sender, which does not know this message and hangs up
-                          {"op": "transactions", "do": "list" | "describe" | "abort", ...} -> the answer of
+                          {"op": "transactions", "do": "list" | "describe" | "abort" | "metadata", ...} -> the answer of
                           sender/cluster/queries.py as JSON
                           {"op": "client_instance_id"} -> {"ok": true, "id": text or null, "pushes": whether the sender
                           pushes metrics}; without an id, the sender requests one

@@ -204,6 +204,7 @@ REQUESTS: list[Callable[[], dict[str, Any]]] = [
     lambda: {"op": "transactions", "do": "abort", "id": "t"},
     lambda: {"op": "transactions", "do": "offset", "group": "g", "partition": ["t", 0]},
     lambda: {"op": "transactions", "do": "sequences", "producer_id": 1, "partitions": [["t", 0]]},
+    lambda: {"op": "transactions", "do": "metadata", "topic": "t"},
     lambda: {"op": "replace", "layout": LAYOUT_VERSION, "settings": {}, "limits": {"RLIMIT_NOFILE": 5}},
     lambda: {"op": "dance"},
 ]  # fmt: skip

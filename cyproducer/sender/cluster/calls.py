@@ -124,6 +124,16 @@ class Calls:
         """The (host, port, rack) of the brokers of the cluster, by their ids."""
         return self._cluster.brokers
 
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster; None if the brokers have none."""
+        return self._cluster.cluster_id
+
+    def check_refusal(self) -> None:
+        """Raise UnansweredError if no broker can be used, and one of them refuses the credentials or certificates."""
+        if self._connections.is_refused:
+            raise self.unanswered()
+
     async def pause(self, attempts: int) -> None:
         """Wait before another attempt, after so many others."""
         await sleep(self._backoff.delay_ms(attempts))

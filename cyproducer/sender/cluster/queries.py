@@ -1,8 +1,9 @@
 """Asks the brokers about transactions, and aborts one: for `cyproducer txn`, as Kafka's Admin client does.
 
 It also asks what a process has to know that commits the records of many writers: a committed offset, the last sequence
-numbers, and how long a transaction may take. Every call may be repeated: a call whose connection ends is sent again,
-after the coordinator was looked up once more if it is one to a coordinator.
+numbers, and how long a transaction may take. For `cyproducer doctor` it asks for the brokers of the cluster, and for a
+topic, which it does not create. Every call may be repeated: a call whose connection ends is sent again, after the
+coordinator was looked up once more if it is one to a coordinator.
 """
 
 import functools
@@ -26,6 +27,7 @@ from cyproducer.sender.cluster.calls import (
     UnsupportedError,
     always,
     code_of,
+    nothing,
 )
 from cyproducer.sender.cluster.cluster_metadata import metadata_request
 from cyproducer.sender.system.tasks import TimeLimitError, sleep
@@ -58,8 +60,8 @@ class Queries:
     A question is {"do": "list", "states", "older_than_ms"}, {"do": "describe", "ids"} or {"do": "abort", "id"}. The
     answer is {"transactions": [...], "unanswered": {broker: text}}, {"transactions": [...]}, {"aborted", "text"}, or
     {"error": text} if the query failed. {"do": "offset", "group", "partition": [topic, number]}, {"do": "sequences",
-    "producer_id", "partitions": [[topic, number]]} and {"do": "max timeout", "id"} have the answers of the methods
-    below.
+    "producer_id", "partitions": [[topic, number]]}, {"do": "max timeout", "id"} and {"do": "metadata", "topic": name or
+    null} have the answers of the methods below.
     """
 
     def __init__(self, calls: Calls, log: logging.Logger) -> None:
@@ -78,7 +80,7 @@ class Queries:
     async def _answer(self, kind: str, query: Query, answer: Callable[[Answer], None]) -> None:
         calls = self._calls.for_task()
         try:
-            await calls.wait_for_cluster()
+            await calls.wait_for_cluster(calls.check_refusal if kind == "metadata" else nothing)
             result = await query(calls)
         except TimeLimitError:
             result = {"error": calls.last_error or str(calls.unanswered())}
@@ -112,6 +114,8 @@ class Queries:
             return lambda calls: self._last_sequences(calls, question["producer_id"], places)
         if kind == "max timeout" and _is_texts([question.get("id")]):
             return lambda calls: _max_timeout(calls, question["id"])
+        if kind == "metadata" and (question.get("topic") is None or _is_texts([question["topic"]])):
+            return lambda calls: _metadata(calls, question.get("topic"))
         raise ValueError(f"not a question about transactions: {str(kind)[:40]!r}")
 
     # ------------------------------------------------------------ transactions of the cluster
@@ -322,6 +326,24 @@ async def _max_timeout(calls: Calls, transactional_id: str) -> Answer:
         if config["name"] == MAX_TIMEOUT and (config["value"] or "").isdecimal():
             return {"timeout_ms": int(config["value"])}
     raise CallError(f"broker {broker_id} has no {MAX_TIMEOUT}")
+
+
+async def _metadata(calls: Calls, topic: str | None) -> Answer:
+    """Return {"cluster_id", "controller", "brokers": [[id, host, port]], "topic_error", "partitions"}.
+
+    `topic_error` is a code, or 0. `partitions` are [number, broker id of the leader, or -1].
+    """
+    request = metadata_request([] if topic is None else [topic], allow_auto_topic_creation=False)
+    body = await calls.ask(None, ApiKey.METADATA, always(request))
+    nothing_asked: Answer = {"error_code": 0, "partitions": []}
+    found: Answer = body["topics"][0] if topic is not None else nothing_asked
+    return {
+        "cluster_id": body["cluster_id"] or calls.cluster_id,
+        "controller": body["controller_id"],
+        "brokers": sorted((broker["node_id"], broker["host"], broker["port"]) for broker in body["brokers"]),
+        "topic_error": found["error_code"],
+        "partitions": sorted((row["partition_index"], row["leader_id"]) for row in found["partitions"]),
+    }
 
 
 async def _ask_coordinator(

@@ -4,7 +4,14 @@ import re
 from collections import deque
 
 import pytest
-from kfake.codes import DESCRIBE_CONFIGS, DESCRIBE_TRANSACTIONS, FIND_COORDINATOR, INIT_PRODUCER_ID, LIST_TRANSACTIONS
+from kfake.codes import (
+    DESCRIBE_CONFIGS,
+    DESCRIBE_TRANSACTIONS,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_TRANSACTIONS,
+    METADATA,
+)
 from kfake.coordinator import Transactional
 from kfake.scripted_broker import ScriptedBroker
 from support.fault_rig import Rig
@@ -256,3 +263,21 @@ def test_a_coordinator_that_describes_nothing_is_an_error(cluster, ask, monkeypa
 
     monkeypatch.setattr(cluster.coordinators, "answer", answer)
     assert "UNKNOWN_SERVER_ERROR" in ask(do="describe", ids=["a"])["error"]
+
+
+def test_the_cluster_and_a_topic_are_described_and_the_topic_is_not_created(cluster, ask):
+    asked = []
+    answer = cluster.answers[METADATA]
+    cluster.answers[METADATA] = lambda broker, request: asked.append(request.body) or answer(broker, request)
+    found = ask(do="metadata", topic="t")
+    assert [broker_id for broker_id, _, _ in found["brokers"]] == [1, 2, 3]
+    assert (found["cluster_id"], found["controller"], found["topic_error"]) == ("simulated", 1, 0)
+    assert {leader for _, leader in found["partitions"]} <= {1, 2, 3}
+    assert [number for number, _ in found["partitions"]] == list(range(len(found["partitions"])))
+    assert [body["allow_auto_topic_creation"] for body in asked if body["topics"]] == [False]
+
+
+def test_the_cluster_is_described_without_a_topic(ask):
+    found = ask(do="metadata", topic=None)
+    assert len(found["brokers"]) == 3
+    assert (found["topic_error"], found["partitions"]) == (0, [])
