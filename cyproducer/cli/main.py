@@ -13,6 +13,7 @@ __all__ = ["main", "run_command"]
 
 #: Subcommand -> (module, summary).
 COMMANDS = {
+    "doctor": ("cyproducer.cli.doctor", "check this host, the brokers and the sharing of senders, and say what to do"),
     "health": ("cyproducer.cli.health", "tell whether the senders of this user work, for a probe"),
     "metrics": ("cyproducer.cli.metrics", "give the metrics of the senders of this user to Prometheus"),
     "send": ("cyproducer.cli.send", "send each line of standard input as a record"),

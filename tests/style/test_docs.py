@@ -41,7 +41,8 @@ INCLUDED = re.compile(r"^```\{(?:literalinclude|include|image)\} (\S+)$", re.MUL
 #: A file or directory of this tree that a page names, with what may follow: a test's name, or a pattern.
 NAMED = re.compile(r"`((?:cyproducer|pyspark_cyproducer|tests|bench|docs|examples)/[\w./-]+)`")
 FOLDERS = (
-    "shm|record|protocol|config|security|host|producer|sender|observe|spark|cli|pyinstaller|tools|tests|docs|cyproducer"
+    "shm|record|protocol|config|security|host|producer|sender|observe|doctor|spark|cli|pyinstaller|tools|tests|docs"
+    "|cyproducer"
 )
 PATH = rf"(?:(?:{FOLDERS})/[\w./-]*|[\w/-]+\.(?:py|pyi|pyx|pxd|h|c|md|toml))"
 #: A file or folder of this tree, and what it has by a page: `path`: `name`, `Class.name()`.

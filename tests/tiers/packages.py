@@ -125,7 +125,11 @@ PACKAGES = {
     # Besides the public API: transactions of several processes, Kafka's partitioner, questions about transactions,
     # where the processes of a host meet, and the clocks.
     "spark": Package((*LEAVES, "shm", "host", "producer.core", "producer", "observe", "api"), ("spark",)),
-    "cli": Package((*LEAVES, "observe", "spark", "foreground", "api"), ("unit/cli", "integration/cli")),
+    # What a producer and its sender use to find each other, and to connect to brokers.
+    "doctor": Package(
+        (*LEAVES, "shm", "host", "security", "observe", "producer.channel"), ("unit/cli", "integration/cli")
+    ),
+    "cli": Package((*LEAVES, "observe", "doctor", "spark", "foreground", "api"), ("unit/cli", "integration/cli")),
     # What PyInstaller runs, and what the programs run that it makes.
     "pyinstaller": Package(("sender.process", "api"), ("integration/build/test_pyinstaller.py",)),
     # A public module: a sender run in the caller's own process.
