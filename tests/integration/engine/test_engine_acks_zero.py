@@ -87,7 +87,7 @@ def test_bytes_that_change_with_acks_zero_are_a_violation(rig, broker):
     rig.attach()
     hostile = rig.attach(acks=0, enable_idempotence=False)
     broker.expects_corruption = True
-    broker.faults.append(Fault(code=CORRUPT_MESSAGE, delay=0.1))
+    broker.faults.append(Fault(code=CORRUPT_MESSAGE, delay=2))  # after the bytes have changed
     rig.send(hostile, 0)
     run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[hostile]))
     rig.front_ends[hostile].memory[rig.front_ends[hostile].chunks_at + 8] ^= 0xFF

@@ -100,7 +100,8 @@ def test_a_commit_that_times_out_in_the_offsets_goes_on_with_them(sender, begun)
     for _ in range(2):
         sender.commands.script["offsets"] = [HOLD]
         with pytest.raises(errors.KafkaTimeoutError):
-            begun.commit_transaction(0.3)
+            begun.commit_transaction(1)
+        wait_until(lambda: sender.commands.holds, 30)
         sender.commands.release()
     begun.commit_transaction()
     assert sent(sender) == [("g", offset) for offset in range(5000)]
