@@ -82,20 +82,21 @@ def test_in_a_merged_batch_only_bad_records_are_lost_and_no_connection(version, 
 
 
 @pytest.mark.breaks_protocol
-def test_bytes_that_change_with_acks_zero_are_a_violation(rig, broker):
+def test_bytes_that_change_with_acks_zero_are_a_violation(broker):
     """The broker finds a wrong CRC because a front-end changed bytes after the CRC was made."""
-    rig.attach()
-    hostile = rig.attach(acks=0, enable_idempotence=False)
-    broker.expects_corruption = True
-    broker.faults.append(Fault(code=CORRUPT_MESSAGE, delay=2))  # after the bytes have changed
-    rig.send(hostile, 0)
-    run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[hostile]))
-    rig.front_ends[hostile].memory[rig.front_ends[hostile].chunks_at + 8] ^= 0xFF
-    run_until(rig.engine, lambda: rig.listen() or rig.engine.undelivered() == 0)
-    assert rig.engine.take_violators() == [rig.front_ends[hostile].attach_id]
-    rig.send(0, 0)
-    run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[0]))
-    assert rig.errors(0) == [0]
+    with Rig(broker, request_timeout_ms=60_000) as rig:
+        rig.attach()
+        hostile = rig.attach(acks=0, enable_idempotence=False)
+        broker.expects_corruption = True
+        broker.faults.append(Fault(code=CORRUPT_MESSAGE, delay=2))  # after the bytes have changed
+        rig.send(hostile, 0)
+        run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[hostile]))
+        rig.front_ends[hostile].memory[rig.front_ends[hostile].chunks_at + 8] ^= 0xFF
+        run_until(rig.engine, lambda: rig.listen() or rig.engine.undelivered() == 0, 60)
+        assert rig.engine.take_violators() == [rig.front_ends[hostile].attach_id]
+        rig.send(0, 0)
+        run_until(rig.engine, lambda: rig.listen() or bool(rig.heard[0]))
+        assert rig.errors(0) == [0]
 
 
 @pytest.mark.parametrize("hang", ["appended", "lost"])
