@@ -16,19 +16,25 @@ FACTS = """
     import json, re
     from pathlib import Path
     import cyproducer
+    from cyproducer.config.settings import Settings
     header = Path(cyproducer.__file__).parent / "shm" / "layout.h"
     layout = re.search(r"#define CYP_LAYOUT_VERSION (\\d+)", header.read_text())
-    print(json.dumps([cyproducer.__file__, int(layout[1])]))
+    settings = Settings.parse(bootstrap_servers="b").sender_settings()
+    print(json.dumps([cyproducer.__file__, int(layout[1]), json.dumps(settings)]))
 """
 
 
 @dataclass(frozen=True)
 class Version:
-    """A version of the package, the directory that holds it, and its memory layout: equal ones share a sender."""
+    """A version of the package, the directory that holds it, its memory layout, and the settings of its senders.
+
+    Processes of two versions find the same sender if layout and settings are equal.
+    """
 
     name: str
     root: Path
     layout: int
+    sender_settings: str
 
     @property
     def environment(self) -> dict[str, str]:
@@ -37,9 +43,9 @@ class Version:
 
 
 def _version(name: str, root: Path) -> Version:
-    file, layout = json.loads(run_script(FACTS, env={"PYTHONPATH": os.fspath(root)}, cwd="/").stdout)
+    file, layout, sender_settings = json.loads(run_script(FACTS, env={"PYTHONPATH": os.fspath(root)}, cwd="/").stdout)
     assert Path(file).is_relative_to(root), f"{file} is not in {root}"
-    return Version(name, root, layout)
+    return Version(name, root, layout, sender_settings)
 
 
 @pytest.fixture(autouse=True)
