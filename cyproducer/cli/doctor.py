@@ -7,7 +7,7 @@ import json
 import sys
 import textwrap
 
-from cyproducer.cli.options import given_settings
+from cyproducer.cli.options import add_settings, given_settings
 from cyproducer.doctor.check import check_all
 from cyproducer.doctor.finding import PROBLEM, Finding
 from cyproducer.errors import KafkaConfigurationError
@@ -31,20 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the brokers to check; without them and without bootstrap.servers in FILE, only this host is checked",
     )
     parser.add_argument("--topic", metavar="NAME", help="look for this topic, and for a leader of each partition")
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="read settings of the producer from FILE, one name=value per line; FILE may contain secrets, so its mode "
-        "must be 0600",
-    )
-    parser.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="a setting of the producer by Kafka's name, for example security.protocol=SSL; not for secrets; can be "
-        "repeated",
-    )
+    add_settings(parser, " of the producer", ", for example security.protocol=SSL")
     parser.add_argument("--json", action="store_true", help="print JSON when all checks are done")
     parser.add_argument(
         "--timeout",

@@ -11,7 +11,27 @@ from cyproducer.config.secrets import is_secret_name
 from cyproducer.errors import KafkaConfigurationError, SenderUnavailableError
 from cyproducer.observe.status import status
 
-__all__ = ["given_settings", "port", "print_several", "the_sender"]
+__all__ = ["add_settings", "given_settings", "port", "print_several", "the_sender"]
+
+
+def add_settings(parser: argparse.ArgumentParser, of: str = "", example: str = "") -> None:
+    """Declare --config and --set, whose values given_settings() takes.
+
+    of, example   follow "settings" and Kafka's name in the help; empty, or with a space or a comma before
+    """
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help=f"read settings{of} from FILE, one name=value per line; FILE may contain secrets, so its mode must be "
+        "0600",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help=f"a setting{of} by Kafka's name{example}; not for secrets; can be repeated",
+    )
 
 
 def given_settings(config: str | None, assignments: Iterable[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import IO, Any, TextIO
 
 from cyproducer import KafkaProducer
-from cyproducer.cli.options import given_settings
+from cyproducer.cli.options import add_settings, given_settings
 from cyproducer.config.table import BY_NAME
 from cyproducer.errors import (
     InvalidTopicError,
@@ -59,19 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="add a header to each record; the name must be UTF-8; can be repeated",
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="read settings of the producer from FILE, one name=value per line; FILE may contain secrets, so its mode "
-        "must be 0600",
-    )
-    parser.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="a setting of the producer by Kafka's name, for example linger.ms=50; not for secrets; can be repeated",
-    )
+    add_settings(parser, " of the producer", ", for example linger.ms=50")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from cyproducer.cli.options import given_settings, port
+from cyproducer.cli.options import add_settings, given_settings, port
 from cyproducer.errors import KafkaConfigurationError
 from cyproducer.foreground import run_sender
 from cyproducer.observe.logfmt import FORMATS
@@ -23,18 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="listen on this socket, for producers with sender=PATH; default: the socket that producers with the same "
         "settings use",
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help="read settings from FILE, one name=value per line; FILE may contain secrets, so its mode must be 0600",
-    )
-    parser.add_argument(
-        "--set",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="a setting by Kafka's name; not for secrets; can be repeated",
-    )
+    add_settings(parser)
     parser.add_argument(
         "--allow-uid",
         metavar="N",
