@@ -25,6 +25,7 @@ __all__ = [
     "CalledTokenProvider",
     "Kind",
     "Wrong",
+    "host_port",
     "is_topic_name",
     "token_provider",
 ]
@@ -336,6 +337,12 @@ def _server(entry: str) -> str:
     address, percent, zone = found[1].partition("%")
     host = address.lower() + percent + zone
     return protocol + separator + (f"[{host}]:{port}" if bracketed else f"{host}:{port}")
+
+
+def host_port(server: str) -> tuple[str, int]:
+    """Return the host and the port of a text such as "host:9092" or "[::1]:9092"."""
+    host, _, port = server.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def servers() -> Kind:

@@ -5,10 +5,11 @@ import functools
 from collections.abc import Generator, Iterator
 from ipaddress import ip_address
 
+from cyproducer.config.kinds import host_port
 from cyproducer.config.settings import Settings
 from cyproducer.doctor.finding import Finding, of_error, ok, problem, skipped, warning
 from cyproducer.doctor.private_sender import private_sender
-from cyproducer.doctor.reach import HandshakeError, InThread, connect, host_port, look_up, reach, tls_handshake
+from cyproducer.doctor.reach import HandshakeError, InThread, connect, look_up, reach, tls_handshake
 from cyproducer.error_table import describe
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.observe.cluster import Cluster, ClusterQueryError, describe_cluster

@@ -18,7 +18,6 @@ __all__ = [
     "InThread",
     "Target",
     "connect",
-    "host_port",
     "look_up",
     "reach",
     "tls_handshake",
@@ -70,12 +69,6 @@ class Attempt(NamedTuple):
 
 class HandshakeError(Exception):
     """TLS has failed; the text says why, and what to do."""
-
-
-def host_port(server: str) -> tuple[str, int]:
-    """Return the host and the port of a text such as "host:9092" or "[::1]:9092"."""
-    host, _, port = server.rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 def look_up(host: str, port: int, timeout: float) -> list[Target]:

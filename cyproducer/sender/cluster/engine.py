@@ -9,6 +9,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cyproducer.config.kinds import host_port
 from cyproducer.record.compression import import_library
 from cyproducer.sender.cluster import resolver
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
@@ -23,7 +24,6 @@ from cyproducer.sender.cluster.metadata import Metadata
 from cyproducer.sender.cluster.producer_ids import ProducerIds
 from cyproducer.sender.cluster.queries import Queries
 from cyproducer.sender.cluster.report import Report
-from cyproducer.sender.cluster.resolver import host_port
 from cyproducer.sender.cluster.telemetry import Telemetry
 from cyproducer.sender.cluster.transactions import Transactions
 from cyproducer.sender.cluster.violations import Violations

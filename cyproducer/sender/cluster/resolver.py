@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from cyproducer.sender.system.helper import Fields, Helper, HelperError, Job, JobError, NotAskedError
 
-__all__ = ["CANONICAL_NAMES", "JOBS", "Address", "canonical_names", "host_port", "resolve"]
+__all__ = ["CANONICAL_NAMES", "JOBS", "Address", "canonical_names", "resolve"]
 
 #: The value of `client_dns_lookup` with which the canonical names of the bootstrap servers are used.
 CANONICAL_NAMES = "resolve_canonical_bootstrap_servers_only"
@@ -25,12 +25,6 @@ class Address(NamedTuple):
     family: socket.AddressFamily
     target: tuple[str | int, ...]
     canonical_name: str = ""
-
-
-def host_port(server: str) -> tuple[str, int]:
-    """Return the host and the port of a text such as "host:9092" or "[::1]:9092"."""
-    host, _, port = server.rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 def canonical_names(host: str, port: int) -> list[str]:

@@ -18,12 +18,13 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from cyproducer.config.kinds import host_port
 from cyproducer.security.login import Login
 from cyproducer.security.mechanism import SaslClient, SaslError
 from cyproducer.security.token_check import check_token
 from cyproducer.security.token_source import Token
 from cyproducer.sender.cluster.broker import Broker
-from cyproducer.sender.cluster.resolver import CANONICAL_NAMES, canonical_names, host_port
+from cyproducer.sender.cluster.resolver import CANONICAL_NAMES, canonical_names
 from cyproducer.sender.cluster.supplied_tokens import Refusal, SuppliedTokens
 from cyproducer.sender.system.helper import Fields, Helper, HelperError, Job, JobError, NotAskedError
 from cyproducer.sender.system.tasks import Tasks

@@ -11,8 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
 from cyproducer.cli.main import main
+from cyproducer.config.kinds import host_port
 from cyproducer.doctor.limits import memory_limit
-from cyproducer.doctor.reach import host_port, look_up
+from cyproducer.doctor.reach import look_up
 
 NOWHERE = "127.0.0.1:9"
 
