@@ -184,8 +184,8 @@ class Sending:
             try:
                 self._send_all(lines)
             except _FINAL as error:
-                self._note(error)
-            self._settle()
+                self._count_failure(error)
+            self._await_outcomes()
         except KeyboardInterrupt:
             interrupted = True
             self._finish_interrupted()
@@ -203,7 +203,7 @@ class Sending:
         for line in lines:
             self.read += 1
             if line is None:
-                self._note(RecordTooLargeError(f"line {self.read} is longer than max.request.size"))
+                self._count_failure(RecordTooLargeError(f"line {self.read} is longer than max.request.size"))
                 continue
             key, value = line
             try:
@@ -211,7 +211,7 @@ class Sending:
             except _FINAL:
                 raise
             except KafkaError as error:
-                self._note(error)
+                self._count_failure(error)
                 continue
             self.bytes += len(value) + len(key or b"")
             if len(waiting) > OUTSTANDING_MAX or not self.read & 0xFF:
@@ -227,9 +227,9 @@ class Sending:
             if error is None:
                 self.acknowledged += 1
             else:
-                self._note(error)
+                self._count_failure(error)
 
-    def _settle(self) -> None:
+    def _await_outcomes(self) -> None:
         """Wait for all outcomes."""
         while self._waiting:
             # Flush with a short timeout, so that the progress line is updated.
@@ -251,14 +251,14 @@ class Sending:
             flush=True,
         )
         try:
-            self._settle()
+            self._await_outcomes()
         except KeyboardInterrupt:
             print(
                 f"cyproducer send: not waiting for {len(self._waiting)} records; the sender continues to send them",
                 file=self.messages,
             )
 
-    def _note(self, error: BaseException) -> None:
+    def _count_failure(self, error: BaseException) -> None:
         name = type(error).__name__
         self.failures[name] += 1
         self.first.setdefault(name, str(error))

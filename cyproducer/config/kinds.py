@@ -653,16 +653,16 @@ def provider() -> Kind:
 class CalledTokenProvider:
     """A provider whose token() calls a function.
 
-    takes_configuration   the function has an argument, as confluent-kafka's `oauth_cb`: the text of
+    wants_configuration   the function has an argument, as confluent-kafka's `oauth_cb`: the text of
                           `sasl.oauthbearer.config`, which is empty here
     """
 
     function: Callable[..., Any]
-    takes_configuration: bool
+    wants_configuration: bool
 
     def token(self) -> Any:
         """Return what the function returns: a token, or a tuple that begins with the token and its expiry."""
-        return self.function("") if self.takes_configuration else self.function()
+        return self.function("") if self.wants_configuration else self.function()
 
 
 def token_provider(value: Any) -> Any:

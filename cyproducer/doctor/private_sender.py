@@ -21,7 +21,7 @@ from cyproducer.shm.native import LAYOUT_VERSION
 
 __all__ = ["private_sender"]
 
-_LOOK_S = 0.05
+_CHECK_S = 0.05
 #: If this process is killed, the sender ends after this time.
 _IDLE_MS = 60_000
 _END_S = 30.0
@@ -77,7 +77,7 @@ def _started(starter: Starter, deadline: float) -> str:
         starter.step(None)
         if system_clock.monotonic() >= deadline:
             raise starter.failure("no process listens at its socket", None)
-        wait_readable(starter.descriptors(), _LOOK_S)
+        wait_readable(starter.descriptors(), _CHECK_S)
     return starter.place.socket
 
 
@@ -94,7 +94,7 @@ def _end(starter: Starter) -> None:
     deadline = system_clock.monotonic() + _END_S
     child = starter.child
     while child is not None and child.news() is None and system_clock.monotonic() < deadline:
-        wait_readable([child.fd], _LOOK_S)
+        wait_readable([child.fd], _CHECK_S)
     starter.close()
     with contextlib.suppress(SenderUnavailableError):  # it has not started, or ends later by itself
         stop(starter.place.socket, _END_S)

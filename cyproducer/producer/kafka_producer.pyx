@@ -140,7 +140,7 @@ cdef class KafkaProducer:
                 delta = timestamp - chain.base_timestamp
                 # Compared as unsigned: a negative delta, after the wall clock was set back, counts as large.
                 if timestamp_ms is None and <uint64_t>delta > <uint64_t>session.check_after_ms and chain.limit != 0:
-                    session.look()  # the batch should have been sealed long ago: check whether the sender is gone
+                    session.poll()  # the batch should have been sealed long ago: check whether the sender is gone
                 elif (
                     chain.limit != 0 and -0x7fffffff <= delta <= 0x7fffffff
                     and (on_delivery is None or room_for_delivery(<Batch>chain.batch, on_delivery, None))
@@ -313,7 +313,7 @@ cdef class KafkaProducer:
         cdef RunningSend running = make_running_send(threading.get_ident(), loop)
         while True:
             channel = self.current()
-            channel.look()
+            channel.poll()
             if (
                 self.sends is not None and self.sends.open
                 and channel.own.first_error == 0 and is_alive(self.session.arena)

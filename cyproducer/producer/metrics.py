@@ -31,7 +31,7 @@ def groups_of(channel: Channel, started_ms: float) -> dict[str, dict[str, Any]]:
     started_ms   when the producer was made, in ms since 1970
     """
     session = channel.session
-    session.look()
+    session.poll()
     # asyncio: of the calls that wait to send to one topic, only the first is in the queue for memory
     for_memory = session.memory_queue.waiters()
     lines = [line.waiters() for line in list(channel.lines.values())]

@@ -49,7 +49,7 @@ class Reader:
     def left(self) -> int:
         return self.end - self.position
 
-    def take(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:
         """Return the next `count` bytes. Raise ProtocolError if fewer are left."""
         start = self.position
         if count > self.end - start:
@@ -80,7 +80,7 @@ class Integer(Type):
         self.limit = 1 << (8 * size - 1)
 
     def decode(self, reader: Reader) -> int:
-        value: int = self.format.unpack(reader.take(self.size))[0]
+        value: int = self.format.unpack(reader.read(self.size))[0]
         return value
 
     def encode(self, out: bytearray, value: Any) -> None:
@@ -95,7 +95,7 @@ class Boolean(Type):
     """One byte; every value except 0 is true."""
 
     def decode(self, reader: Reader) -> bool:
-        return reader.take(1) != b"\0"
+        return reader.read(1) != b"\0"
 
     def encode(self, out: bytearray, value: Any) -> None:
         if not isinstance(value, bool):
@@ -107,7 +107,7 @@ class Uuid(Type):
     """16 bytes, most significant first; a ``uuid.UUID`` in Python. All zero means "no id"."""
 
     def decode(self, reader: Reader) -> uuid.UUID:
-        return uuid.UUID(bytes=reader.take(16))
+        return uuid.UUID(bytes=reader.read(16))
 
     def encode(self, out: bytearray, value: Any) -> None:
         if not isinstance(value, uuid.UUID):
@@ -121,7 +121,7 @@ class Uvarint(Type):
     def decode(self, reader: Reader) -> int:
         value = 0
         for shift in range(0, 35, 7):
-            byte = reader.take(1)[0]
+            byte = reader.read(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >= 1 << 32:
@@ -183,7 +183,7 @@ class String(Type):
         if count is None:
             return None
         try:
-            return reader.take(count).decode("utf-8")
+            return reader.read(count).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ProtocolError(f"not UTF-8: {error.reason}") from None
 
@@ -211,7 +211,7 @@ class Bytes(Type):
 
     def decode(self, reader: Reader) -> bytes | None:
         count = self.length.decode(reader)
-        return None if count is None else reader.take(count)
+        return None if count is None else reader.read(count)
 
     def encode(self, out: bytearray, value: Any) -> None:
         if value is None:
@@ -355,7 +355,7 @@ def decode_tagged(reader: Reader) -> list[tuple[int, bytes]]:
             raise ProtocolError(f"{count} tagged fields exceed the {reader.left} bytes left")
         for _ in range(count):
             tag = UVARINT.decode(reader)
-            fields.append((tag, reader.take(UVARINT.decode(reader))))
+            fields.append((tag, reader.read(UVARINT.decode(reader))))
     except ProtocolError as error:
         raise error.inside("tagged fields") from None
     return fields

@@ -140,7 +140,7 @@ class TokenRefresher:
                 # A defect must not end the thread. Its text is not shown: it may contain a secret.
                 text, retryable = f"the source of OAuth tokens failed with {type(error).__name__}; report this", False
             else:
-                return self._take(token)
+                return self._publish_token(token)
             if self._stopping.is_set():
                 return 0
             self._publish(self._state._replace(error=text, retryable=retryable))
@@ -151,7 +151,7 @@ class TokenRefresher:
             if self._clock.wait(self._stopping, pause):
                 return 0
 
-    def _take(self, token: Token) -> float | None:
+    def _publish_token(self, token: Token) -> float | None:
         """Publish a token. Return the pause before it is replaced."""
         now = self._clock.wall()
         warning = ""

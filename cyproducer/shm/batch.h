@@ -119,7 +119,7 @@ static inline void cyp_slot_free(cyp_slot_row *row, uint32_t next_generation) {
 
 /* -> REVOKED, with count and bytes unchanged: the owner takes a batch back from a sender that is gone. A sender that is
  * alive after all cannot take this slot any more. Return the new word. */
-static inline uint64_t cyp_slot_take_back(cyp_slot_row *row) {
+static inline uint64_t cyp_slot_reclaim(cyp_slot_row *row) {
     for (;;) {
         uint64_t seen = cyp_load_acquire_u64(&row->word); /* pairs with the sender's CAS in cyp_slot_seal */
         uint64_t revoked = cyp_word_with_state(seen, CYP_REVOKED);

@@ -572,7 +572,7 @@ cdef extern from "cyproducer/shm/batch.h" nogil:
     ) noexcept
     void slot_offer "cyp_slot_offer"(cyp_slot_row *last, uint32_t packed) noexcept
     void slot_free "cyp_slot_free"(cyp_slot_row *row, uint32_t next_generation) noexcept
-    uint64_t slot_take_back "cyp_slot_take_back"(cyp_slot_row *row) noexcept
+    uint64_t slot_reclaim "cyp_slot_reclaim"(cyp_slot_row *row) noexcept
     uint64_t slot_peek "cyp_slot_peek"(const cyp_slot_row *row) noexcept
     uint32_t slot_topic "cyp_slot_topic"(const cyp_slot_row *row) noexcept
     uint64_t slot_glance "cyp_slot_glance"(const cyp_slot_row *row) noexcept
@@ -612,7 +612,7 @@ cdef extern from "cyproducer/shm/rings.h" nogil:
         uint64_t *ring, uint64_t mask, uint64_t *tail, uint64_t position, uint64_t entry
     ) noexcept
     uint64_t submit_tail "cyp_submit_tail"(const uint64_t *tail) noexcept
-    uint64_t submit_take "cyp_submit_take"(const uint64_t *ring, uint64_t mask, uint64_t position) noexcept
+    uint64_t submit_read "cyp_submit_read"(const uint64_t *ring, uint64_t mask, uint64_t position) noexcept
     void outcome_put "cyp_outcome_put"(
         cyp_outcome *ring, uint64_t mask, uint64_t position, const cyp_outcome *outcome
     ) noexcept
@@ -620,10 +620,10 @@ cdef extern from "cyproducer/shm/rings.h" nogil:
     void extent_fill "cyp_extent_fill"(cyp_extent *row, const cyp_extent *filled) noexcept
     void extent_lengthen "cyp_extent_lengthen"(cyp_extent *row, uint32_t count) noexcept
     void extent_free "cyp_extent_free"(cyp_extent *row) noexcept
-    void extent_take "cyp_extent_take"(const cyp_extent *row, cyp_extent *extent) noexcept
+    void extent_read "cyp_extent_read"(const cyp_extent *row, cyp_extent *extent) noexcept
     void outcome_publish "cyp_outcome_publish"(uint64_t *tail, uint64_t position) noexcept
     uint64_t outcome_available "cyp_outcome_available"(const uint64_t *tail, uint64_t head) noexcept
-    void outcome_take "cyp_outcome_take"(
+    void outcome_read "cyp_outcome_read"(
         const cyp_outcome *ring, uint64_t mask, uint64_t position, cyp_outcome *outcome
     ) noexcept
     bint outcome_is_current "cyp_outcome_is_current"(const cyp_outcome *outcome, uint32_t generation) noexcept
@@ -678,7 +678,7 @@ cdef extern from "cyproducer/shm/snapshot.h" nogil:
     void topic_move "cyp_topic_move"(cyp_topic_row *row, uint32_t at, uint32_t room) noexcept
     void change_put "cyp_change_put"(uint64_t *ring, uint64_t position, uint32_t number) noexcept
     void change_publish "cyp_change_publish"(uint64_t *published, uint64_t position) noexcept
-    uint32_t change_take "cyp_change_take"(const uint64_t *ring, uint64_t position) noexcept
+    uint32_t change_read "cyp_change_read"(const uint64_t *ring, uint64_t position) noexcept
 
 
 cdef extern from "cyproducer/shm/metrics.h" nogil:

@@ -42,7 +42,7 @@ static inline uint64_t cyp_submit_tail(const uint64_t *tail) {
 }
 
 /* Return the entry at `position`, which is before a tail that was read. */
-static inline uint64_t cyp_submit_take(const uint64_t *ring, uint64_t mask, uint64_t position) {
+static inline uint64_t cyp_submit_read(const uint64_t *ring, uint64_t mask, uint64_t position) {
     return CYP_GET(ring[position & mask]);
 }
 
@@ -67,7 +67,7 @@ static inline void cyp_outcome_put(cyp_outcome *ring, uint64_t mask, uint64_t po
 /* Return how many outcomes the front-end has taken: it reads no row and no text to which these lead any more. The value
  * may be anything if the front-end breaks the protocol. */
 static inline uint64_t cyp_outcomes_taken(const uint64_t *head) {
-    return cyp_load_acquire_u64(head); /* pairs with the release in OutcomeReader.take */
+    return cyp_load_acquire_u64(head); /* pairs with the release in OutcomeReader.read */
 }
 
 /* Fill a free row with the result of some records. The outcome that leads to it is published later. */
@@ -94,7 +94,7 @@ static inline void cyp_extent_lengthen(cyp_extent *row, uint32_t count) {
 static inline void cyp_extent_free(cyp_extent *row) { cyp_store_release_u32(&row->state, CYP_EXTENT_FREE); }
 
 /* Copy the row, to which an available outcome leads. */
-static inline void cyp_extent_take(const cyp_extent *row, cyp_extent *extent) {
+static inline void cyp_extent_read(const cyp_extent *row, cyp_extent *extent) {
     extent->first = CYP_GET(row->first);
     extent->count = cyp_load_relaxed_u32(&row->count);
     extent->error = CYP_GET(row->error);
@@ -116,7 +116,7 @@ static inline uint64_t cyp_outcome_available(const uint64_t *tail, uint64_t head
 }
 
 /* Copy the outcome at `position`, which must be available. */
-static inline void cyp_outcome_take(const cyp_outcome *ring, uint64_t mask, uint64_t position, cyp_outcome *outcome) {
+static inline void cyp_outcome_read(const cyp_outcome *ring, uint64_t mask, uint64_t position, cyp_outcome *outcome) {
     const cyp_outcome *at = &ring[position & mask];
     outcome->slot = CYP_GET(at->slot);
     outcome->generation = CYP_GET(at->generation);

@@ -204,7 +204,7 @@ static inline void cyp_change_publish(uint64_t *published, uint64_t position) {
 }
 
 /* Return the change at a position below the counter: a topic's number, CYP_CHANGE_ALL, or CYP_CHANGE_LOST. */
-static inline uint32_t cyp_change_take(const uint64_t *ring, uint64_t position) {
+static inline uint32_t cyp_change_read(const uint64_t *ring, uint64_t position) {
     uint64_t entry = cyp_load_relaxed_u64(&ring[position & (CYP_CHANGES_ENTRIES - 1)]);
     return entry >> 16 == ((position + 1) & ((1ull << 48) - 1)) ? (uint32_t)(entry & 0xffff) : CYP_CHANGE_LOST;
 }

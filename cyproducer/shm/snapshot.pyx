@@ -75,7 +75,7 @@ cdef class Snapshot:
         return load_relaxed32(&self.header.brokers)
 
     cdef uint32_t auth_failures(self) noexcept:
-        return load_acquire32(&self.header.auth_failures)  # pairs with SnapshotWriter.note_auth_failure
+        return load_acquire32(&self.header.auth_failures)  # pairs with SnapshotWriter.publish_auth_failure
 
     cdef str last_error(self):
         # If two texts are published while one is copied, the copy is a mixture. Only people read the text.
@@ -256,7 +256,7 @@ cdef class SnapshotWriter(Snapshot):
         memcpy(place, <const char *>encoded, len(encoded))
         store_release(&self.header.text, text)  # pairs with the acquire in Snapshot.last_error
 
-    def note_auth_failure(self):
+    def publish_auth_failure(self):
         """Publish that authentication has failed and no broker can be used. The last error must say why.
 
         It is announced as a change of all rows, so that waiters look again.

@@ -222,7 +222,7 @@ def _run_tasks(spark: SparkSession, count: int) -> list[str]:
     """Return the answers of the tasks. They need neither PyArrow nor cyproducer, whose absence they report."""
     from pyspark.sql.functions import udf
 
-    def look(_: int) -> str:
+    def try_source(_: int) -> str:
         # Inside: a function of this module would be pickled by its name, and a worker without cyproducer cannot
         # import that.
         import importlib.metadata
@@ -270,7 +270,7 @@ def _run_tasks(spark: SparkSession, count: int) -> list[str]:
             found["problem"] = f"{type(error).__name__}: {error}"
         return json.dumps(found)
 
-    asked = udf(look, "string", useArrow=False)
+    asked = udf(try_source, "string", useArrow=False)
     frame = spark.range(0, count, 1, count).select(asked("id").alias("found"))
     return [row["found"] for row in frame.collect()]
 

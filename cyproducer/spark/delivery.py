@@ -108,9 +108,9 @@ def deliver(
             future = _send(producer, batch, topic)
             outstanding.append((future, batch.num_rows, _payload_bytes(batch)))
             while outstanding and (len(outstanding) > MAX_OUTSTANDING or outstanding[0][0].done()):
-                _settle(outstanding, done)
+                _await_oldest(outstanding, done)
         while outstanding:
-            _settle(outstanding, done)
+            _await_oldest(outstanding, done)
     except errors.KafkaError as failed:
         error = _reason(failed, outstanding)
         raise DeliveryFailedError(
@@ -139,7 +139,7 @@ def _send(producer: KafkaProducer, batch: pyarrow.RecordBatch, topic: str | None
         raise WrongRowError(str(error)) from error
 
 
-def _settle(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:
+def _await_oldest(outstanding: deque[tuple[Any, int, int]], done: Delivery) -> None:
     """Wait for the oldest batch and count its rows. Raise the error of a failed row."""
     import numpy
 

@@ -92,7 +92,7 @@ class FalseSender:
         with _nothing_left(), self._attaching(steps, True) as attachment, contextlib.suppress(*_OF_ATTACH):
             progress = attach.AttachProgress()
             received = attach._receive_answer(attachment, self.path, False, time.monotonic() + 5, progress)
-            attach._take_descriptors(attachment, *received, self.path)
+            attach._keep_descriptors(attachment, *received, self.path)
 
     def answer_token(self, steps: list[Step]) -> None:
         """Answer the token that precedes a request to attach."""

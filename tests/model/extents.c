@@ -64,7 +64,7 @@ static void take_extents(uint32_t batch, uint32_t at) {
     for (uint32_t steps = 0; at; steps++) {
         cyp_extent found;
         model_check(steps < ROWS && at <= ROWS, "the rows of a batch do not end");
-        cyp_extent_take(&W.rows[at - 1], &found);
+        cyp_extent_read(&W.rows[at - 1], &found);
         for (uint32_t i = 0; i < found.count; i++) {
             uint32_t part = found.first + i;
             model_check(part < PARTS, "a result of no record");
@@ -82,7 +82,7 @@ static void take(void) {
     uint64_t count = cyp_outcome_available(&W.outcome_tail, R.head);
     for (uint64_t i = 0; i < count; i++) {
         cyp_outcome outcome;
-        cyp_outcome_take(W.ring, RING - 1, R.head, &outcome);
+        cyp_outcome_read(W.ring, RING - 1, R.head, &outcome);
         R.head++;
         model_check(outcome.slot < BATCHES, "an outcome of no batch");
         take_extents(outcome.slot, outcome.extents);
@@ -219,7 +219,7 @@ static void start(void) {
     S.tail = cyp_load_relaxed_u64(&W.outcome_tail);
     for (uint64_t position = 0; position < S.tail; position++) {
         cyp_outcome outcome;
-        cyp_outcome_take(W.ring, RING - 1, position, &outcome);
+        cyp_outcome_read(W.ring, RING - 1, position, &outcome);
         cyp_store_release_u32(&W.done[outcome.slot], 1);
     }
     for (int part = 0; part < PARTS; part++) {

@@ -91,7 +91,7 @@ static void drain(void) {
     model_check(count <= OUTCOME_RING, "I12: the outcome ring has overflowed");
     while (count--) {
         cyp_outcome outcome;
-        cyp_outcome_take(W.outcome_ring, OUTCOME_RING - 1, ME.outcome_head, &outcome);
+        cyp_outcome_read(W.outcome_ring, OUTCOME_RING - 1, ME.outcome_head, &outcome);
         ME.outcome_head++;
         apply(&outcome);
     }

@@ -149,7 +149,7 @@ static void accumulate(void) {
     uint64_t tail = cyp_submit_tail(&W.arena.submit_tail);
     model_check(tail - ME.submit_head <= SUBMIT_RING, "I12: the submission ring has overflowed");
     while (ME.submit_head != tail) {
-        uint64_t entry = cyp_submit_take(W.submit_ring, SUBMIT_RING - 1, ME.submit_head);
+        uint64_t entry = cyp_submit_read(W.submit_ring, SUBMIT_RING - 1, ME.submit_head);
         ME.submit_head++;
         take_hint(entry);
     }
@@ -319,7 +319,7 @@ static void read_rings(void) {
     position = ME.outcome_tail >= OUTCOME_RING ? ME.outcome_tail - OUTCOME_RING + 1 : 0;
     for (; position != ME.outcome_tail; position++) {
         cyp_outcome outcome;
-        cyp_outcome_take(W.outcome_ring, OUTCOME_RING - 1, position, &outcome);
+        cyp_outcome_read(W.outcome_ring, OUTCOME_RING - 1, position, &outcome);
         ME.published_generation[outcome.slot] = outcome.generation;
         ME.published[outcome.slot] = (uint8_t)outcome.flags;
     }

@@ -63,7 +63,7 @@ static bool drain(void) {
     check(count <= OUTCOMES, "I12: the outcome ring has overflowed");
     for (uint64_t i = 0; i < count; i++) {
         cyp_outcome outcome;
-        cyp_outcome_take(W.outcome_ring, OUTCOMES - 1, owner.outcome_head++, &outcome);
+        cyp_outcome_read(W.outcome_ring, OUTCOMES - 1, owner.outcome_head++, &outcome);
         uint32_t slot = outcome.slot;
         check(slot < SLOTS && owner.taken[slot], "an outcome of no batch");
         check(cyp_outcome_is_current(&outcome, owner.generation[slot]), "an outcome of another generation");
@@ -177,7 +177,7 @@ static void turn(void) {
     uint64_t tail = cyp_submit_tail(&W.arena.submit_tail);
     check(tail - sender.head <= HINTS, "I12: the submission ring has overflowed");
     while (sender.head != tail) {
-        uint64_t entry = cyp_submit_take(W.submit_ring, HINTS - 1, sender.head++);
+        uint64_t entry = cyp_submit_read(W.submit_ring, HINTS - 1, sender.head++);
         uint32_t slot = cyp_submit_slot(entry), generation = cyp_submit_generation(entry);
         check(slot < SLOTS, "a torn hint");
         if (sender.known[slot] || !cyp_word_is_live(cyp_slot_peek(&W.rows[slot]), generation)) continue;

@@ -71,7 +71,7 @@ static void refresh(void) {
     uint32_t place, generation;
     bool all = published - R.seen > 1;
     for (uint64_t position = R.seen; R.knows && !all && position != published; position++) {
-        uint32_t number = cyp_change_take(W.changes, position);
+        uint32_t number = cyp_change_read(W.changes, position);
         all = number == CYP_CHANGE_LOST || number == CYP_CHANGE_ALL;
         if (!all) read_row();
     }

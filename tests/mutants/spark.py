@@ -22,8 +22,8 @@ SPARK = (
     Mutant(
         "spark-last-rows",
         "a task ends before its last rows are acknowledged",
-        "        while outstanding:\n            _settle(outstanding, done)",
-        "        while len(outstanding) > 1:\n            _settle(outstanding, done)",
+        "        while outstanding:\n            _await_oldest(outstanding, done)",
+        "        while len(outstanding) > 1:\n            _await_oldest(outstanding, done)",
         "P5",
         ("spark/test_spark_delivery.py::test_rows_bytes_and_partitions_are_counted",),
     ),

@@ -146,7 +146,7 @@ cdef class SubmitRingProbe:
         cdef uint64_t entry
         if submit_tail(self.tail) == self.position:
             return None
-        entry = submit_take(self.ring, self.mask, self.position)
+        entry = submit_read(self.ring, self.mask, self.position)
         self.position += 1
         return submit_kind(entry), submit_slot(entry), submit_generation(entry)
 
@@ -191,7 +191,7 @@ cdef class OutcomeRingProbe:
         cdef cyp_outcome outcome
         if outcome_available(self.tail, self.position) == 0:
             return None
-        outcome_take(self.ring, self.mask, self.position, &outcome)
+        outcome_read(self.ring, self.mask, self.position, &outcome)
         self.position += 1
         return outcome.slot, outcome.generation, outcome.base_offset, outcome.error
 

@@ -114,7 +114,7 @@ class FrontEnd:
             os.close(fd)
         progress = attach.AttachProgress()
         received = attach._receive_answer(attachment, "/simulated.sock", False, time.monotonic() + 10, progress)
-        attach._take_descriptors(attachment, *received, "/simulated.sock")
+        attach._keep_descriptors(attachment, *received, "/simulated.sock")
         control.setblocking(False)
         self.control = control
         self.attach_id = attach_id

@@ -131,7 +131,7 @@ class StandInTable:
     def partitions_to_add(self, index: int) -> list[tuple[str, int]]:
         return list(self._row(index).to_add)
 
-    def note_added(self, index: int, partitions: list[tuple[str, int]]) -> None:
+    def on_partitions_added(self, index: int, partitions: list[tuple[str, int]]) -> None:
         row = self._row(index)
         row.added += partitions
         row.to_add = [each for each in row.to_add if each not in partitions]

@@ -44,7 +44,7 @@ class Connection:
         self.versions: dict[int, int] | None = None
 
     @property
-    def takes_requests(self) -> bool:
+    def can_send_request(self) -> bool:
         return self.versions is not None
 
     def open(self, now_ms: int) -> int:

@@ -520,9 +520,9 @@ cdef ArrowData arrow_data(object source, str name):
     data._arrays = []
     data.schema = &data.root
     if hasattr(type(source), "__arrow_c_array__"):
-        _take_array(data, source.__arrow_c_array__())
+        _import_array(data, source.__arrow_c_array__())
     elif hasattr(type(source), "__arrow_c_stream__"):
-        _take_stream(data, source.__arrow_c_stream__())
+        _read_stream(data, source.__arrow_c_stream__())
     else:
         raise TypeError(
             f"{name}: expected something with __arrow_c_stream__ or __arrow_c_array__ "
@@ -544,7 +544,7 @@ cdef object _released(str name, str method):
     )
 
 
-cdef int _take_array(ArrowData data, object capsules) except -1:
+cdef int _import_array(ArrowData data, object capsules) except -1:
     """Move the structures out of a pair of capsules (schema, array)."""
     cdef _Array owner = _Array()
     cdef ArrowSchema *schema
@@ -566,7 +566,7 @@ cdef int _take_array(ArrowData data, object capsules) except -1:
     return 0
 
 
-cdef int _take_stream(ArrowData data, object capsule) except -1:
+cdef int _read_stream(ArrowData data, object capsule) except -1:
     """Read a stream to its end. Release the GIL, because another Python thread may fill the stream."""
     cdef _Stream owner = _Stream()
     cdef ArrowArrayStream *source = <ArrowArrayStream *>_pointer(capsule, "arrow_array_stream", data.name)

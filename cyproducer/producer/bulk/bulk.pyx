@@ -191,7 +191,7 @@ cdef class Bulk:
             if stop == NO_ROOM:
                 self._make_room()
             elif stop == NEW_BATCH:
-                self._note_batch()
+                self._add_extent()
             self._between_slices()
         return 0
 
@@ -369,7 +369,7 @@ cdef class Bulk:
         target.epoch = self.epoch
         return 0
 
-    cdef int _note_batch(self) except -1:
+    cdef int _add_extent(self) except -1:
         """Add the open batch of the current row to the future."""
         cdef Topic topic = self.session.topics.by_name[self.rows.topics[self.topic]]
         cdef Chain *chain = &topic.chains[self.partition]

@@ -48,7 +48,7 @@ cdef class BulkFuture:
     cdef int32_t *topic_of          # index in `topics` for each row; NULL: 0 for all
     cdef object _memory             # owns the memory of `partitions` and `topic_of`
     cdef readonly Py_ssize_t rows   # how many are queued
-    cdef Py_ssize_t _settled        # all extents before this index have an outcome
+    cdef Py_ssize_t _finished_extents  # all extents before this index have an outcome
     cdef list _callbacks
     cdef object _metadata
 
@@ -99,11 +99,11 @@ cdef class BulkFuture:
 
     # ---------------------------------------------------------------- outcomes
 
-    cdef Batch _unsettled(self):
+    cdef Batch _first_unfinished(self):
         """Return the first batch without an outcome, or None. Read outcomes that have arrived, without waiting."""
         cdef Batch batch
         cdef bint drained = False
-        cdef Py_ssize_t at = self._settled  # look() lets other threads run, which may raise _settled
+        cdef Py_ssize_t at = self._finished_extents  # poll() lets other threads run, which may raise _finished_extents
         while at < self.extent_count:
             batch = <Batch>self.extents[at].batch
             # A batch without rows of this call may be closed empty. Then it gets no outcome.
@@ -111,20 +111,20 @@ cdef class BulkFuture:
                 batch.refuse_child()
                 if drained:
                     return batch
-                batch.owner.look()
+                batch.owner.poll()
                 drained = True
                 if not batch.done:
                     return batch
             at += 1
-            self._settled = max(self._settled, at)
+            self._finished_extents = max(self._finished_extents, at)
         return None
 
-    cdef int _settle(self, object timeout) except -1:
+    cdef int _await_outcomes(self, object timeout) except -1:
         """Wait for all outcomes. Raise KafkaTimeoutError after `timeout` seconds."""
         cdef Batch batch
         deadline = deadline_after(timeout)
         while True:
-            batch = self._unsettled()
+            batch = self._first_unfinished()
             if batch is None:
                 return 0
             remaining = None if deadline is None else max(0.0, deadline - system_clock.monotonic())
@@ -138,7 +138,7 @@ cdef class BulkFuture:
         """Return the batches that may have no outcome yet, in order; with `first_only`, at most one."""
         cdef Py_ssize_t at
         found = []
-        for at in range(self._settled, self.extent_count):
+        for at in range(self._finished_extents, self.extent_count):
             if self.extents[at].count:
                 found.append(<object>self.extents[at].batch)
                 if first_only:
@@ -250,7 +250,7 @@ cdef class BulkFuture:
 
     def result(self, timeout=None):
         """Wait for all outcomes and return the `ArrayMetadata` of all rows, or raise the first error."""
-        self._settle(timeout)
+        self._await_outcomes(timeout)
         error = self.failure()
         if error is not None:
             raise error
@@ -258,7 +258,7 @@ cdef class BulkFuture:
 
     def exception(self, timeout=None):
         """Wait for all outcomes and return the first error, or None if all rows were written."""
-        self._settle(timeout)
+        self._await_outcomes(timeout)
         return self.failure()
 
     def get(self, timeout=None):
@@ -267,7 +267,7 @@ cdef class BulkFuture:
 
     def done(self):
         """Return whether all outcomes are known. Read outcomes that have arrived, without waiting."""
-        return self._unsettled() is None
+        return self._first_unfinished() is None
 
     def cancelled(self):
         """Return False: records that were sent cannot be cancelled."""
@@ -341,7 +341,7 @@ cdef class BulkFuture:
 
     def _watch(self, future=None):
         """Add this object as a callback of the first batch without an outcome. If there is none, call the callbacks."""
-        cdef Batch batch = self._unsettled()
+        cdef Batch batch = self._first_unfinished()
         if batch is not None:
             watch(make_future(batch, 0, batch.base_timestamp, -1, -1), ON_DONE, self._watch)
             return
@@ -354,12 +354,12 @@ cdef class BulkFuture:
 
     def __await__(self):
         cdef object owner
-        cdef Batch batch = self._unsettled()
+        cdef Batch batch = self._first_unfinished()
         while batch is not None:
             owner = batch.owner
             if owner is not None:
                 yield from owner.wait_async(batch).__await__()
-            batch = self._unsettled()
+            batch = self._first_unfinished()
         return self.result()
 
     def __repr__(self):

@@ -615,19 +615,19 @@ cdef int place_rows(Rows rows, Session session, list counts, object partitioner)
 
     Raise PartitionerError that names the row.
     """
-    take = getattr(partitioner, "take", None)
+    next_turns = getattr(partitioner, "next_turns", None)
     # A topic may have changed since it was counted.
     leaders = [
         session.topic_leaders(name)[:count].ljust(count, b"\0") for name, count in zip(rows.topics, counts)
     ]
-    if take is None:
+    if next_turns is None:
         return _ask(rows, session, partitioner.place, leaders)
     for topic, name in enumerate(rows.topics):
-        _take_turns(rows, topic, take, name, leaders[topic])
+        _assign_turns(rows, topic, next_turns, name, leaders[topic])
     return 0
 
 
-cdef int _take_turns(Rows rows, int32_t topic, object take, str name, bytes leaders) except -1:
+cdef int _assign_turns(Rows rows, int32_t topic, object next_turns, str name, bytes leaders) except -1:
     """Let the rows of one topic take turns."""
     cdef Py_ssize_t row, missing = 0, count, turn, i
     cdef int32_t *turns
@@ -636,7 +636,7 @@ cdef int _take_turns(Rows rows, int32_t topic, object take, str name, bytes lead
             missing += _is_missing(rows, row, topic)
     if missing == 0:
         return 0
-    partitions, first = take(name, leaders, missing)
+    partitions, first = next_turns(name, leaders, missing)
     count, turn = len(partitions), first
     turns = <int32_t *>malloc(count * sizeof(int32_t))
     if turns == NULL:

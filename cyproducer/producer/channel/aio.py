@@ -180,7 +180,7 @@ in_child(_of_loops.clear)  # their descriptors are closed there
 
 _SAME_DEADLINE_S = 0.1
 _NO_THREAD_S = 0.1
-_LOOK_S, _SELDOM_S = 0.1, 5.0
+_CHECK_S, _SELDOM_S = 0.1, 5.0
 _RECHECK_S = 1.0
 
 
@@ -451,8 +451,8 @@ async def _be_first(place: Place, waiter: LoopWaiter, deadline: float) -> bool:
             return False
         waiter.reset()
         # The first one calls the second. A look of its own helps if an exception of a handler has kept it from that.
-        look_at = now + (_LOOK_S if place.is_second else _SELDOM_S)
-        await wait_for_result(waiter.future, min(deadline, look_at))
+        check_at = now + (_CHECK_S if place.is_second else _SELDOM_S)
+        await wait_for_result(waiter.future, min(deadline, check_at))
     return True
 
 

@@ -353,7 +353,7 @@ def _attach(settings: Settings, address: Address, path: str, deadline: float, pr
         answer, fds = _receive_answer(attachment, path, named, deadline, progress)
         if DEBUG:
             crashpoint("attach.answer-came")
-        _take_descriptors(attachment, answer, fds, path)
+        _keep_descriptors(attachment, answer, fds, path)
         attachment.address = address
         if address.tokens is not None:
             address.tokens.serve(path, named)
@@ -457,7 +457,7 @@ def _receive_answer(
     return answer, fds
 
 
-def _take_descriptors(attachment: Attachment, answer: dict[str, Any], fds: Descriptors, path: str) -> None:
+def _keep_descriptors(attachment: Attachment, answer: dict[str, Any], fds: Descriptors, path: str) -> None:
     try:
         if fds.count != 3:
             raise ValueError(f"{fds.count} descriptors instead of 3")
@@ -610,7 +610,7 @@ def _connect_or_start(settings: Settings, address: Address, deadline: float) -> 
                 raise starter.failure(seen, limited)
             starter.step(limited)
             wait_readable(starter.descriptors(), min(max(pause, least), deadline - now))
-            if limited is not None and not starter.may_look():
+            if limited is not None and not starter.may_ask_again():
                 continue
             try:
                 return attach(settings, address, place.socket, deadline, progress)

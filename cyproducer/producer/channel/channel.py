@@ -285,7 +285,7 @@ class Channel(SessionOwner):
 
     def submit(self) -> list[Batch]:
         """Seal all open batches. Return those without an outcome."""
-        self.look()
+        self.poll()
         while True:
             session = self.session
             session.arena.seal_all()

@@ -49,7 +49,7 @@ def _flush_at_exit() -> None:
 
 def _flush_all(started: float) -> None:
     for channel in _open_channels():
-        channel.look()
+        channel.poll()
         channel.session.arena.seal_all()
     for channel in list(_channels):
         if not channel.recover(started + _REATTACH_S):

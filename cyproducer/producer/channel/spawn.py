@@ -473,7 +473,7 @@ def _file_actions(stdin: int, stdout: int, log: int) -> list[tuple[int, ...]]:
 
 
 _SPAWN_PAUSE_S = 0.05
-_LOOK_S = 0.5
+_ASK_S = 0.5
 
 
 class Starter:
@@ -488,7 +488,7 @@ class Starter:
         self.candidates: list[str] | None = None
         self.rejected: list[str] = []
         self.not_before = 0.0
-        self.look_at = 0.0
+        self.ask_at = 0.0
         self.replacements = 0
 
     def step(self, limited: LimitedSenderError | None) -> None:
@@ -500,12 +500,12 @@ class Starter:
                 raise
             raise limited.to_error(f"it cannot be replaced: {error}") from error
 
-    def may_look(self) -> bool:
+    def may_ask_again(self) -> bool:
         """Return whether to ask a limited sender again: it may have been replaced. False while a replacement starts."""
         now = system_clock.monotonic()
-        if self.child is not None or (self.lock.fd < 0 and now < self.look_at):
+        if self.child is not None or (self.lock.fd < 0 and now < self.ask_at):
             return False
-        self.look_at = now + _LOOK_S
+        self.ask_at = now + _ASK_S
         return True
 
     def _step(self, replace: bool) -> None:

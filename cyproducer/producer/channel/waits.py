@@ -130,7 +130,7 @@ def no_memory(session: Session, max_block_s: float) -> errors.KafkaError:
 
 _ASK_AGAIN_S = 1.0
 #: How often a call that waits for memory looks whether the calls before it go on.
-_LOOK_S = 0.1
+_CHECK_S = 0.1
 #: How long a call waits for memory before the batches that still linger are sent: they may have to free it. At most
 #: half of its time limit.
 _SEAL_AFTER_S = 0.01
@@ -264,7 +264,7 @@ class Retry(ABC):
                     sealed = True
                 if now >= self.deadline:
                     raise no_memory(session, self._max_block_s)
-                until = min(self.deadline, now + _LOOK_S) if sealed else seal_at
+                until = min(self.deadline, now + _CHECK_S) if sealed else seal_at
                 if not await waiter.wait(session, until) and sealed and place.is_next():
                     return
                 waiter.reset()

@@ -598,8 +598,8 @@ cdef class Arena:
         return head != CYP_NONE and self.slots[head].generation == generation \
             and not sent_is(&self.sent[head], generation)
 
-    cdef void note_former(self, Chain *chain, uint32_t head) noexcept:
-        """Note the last batch of a partition that takes no further records."""
+    cdef void set_former(self, Chain *chain, uint32_t head) noexcept:
+        """Keep the last batch of a partition that takes no further records."""
         chain.former, chain.former_generation = head, self.slots[head].generation
 
     cdef void retire(self, Chain *chain, bint full) noexcept:
@@ -612,7 +612,7 @@ cdef class Arena:
             self.own.records += chain.total
             self.own.bytes += size
             store_relaxed(&self.port.arena.records_sent, self.own.records)
-            self.note_former(chain, chain.head)
+            self.set_former(chain, chain.head)
         if full:
             self.end_turn(topic, chain.partition)
         elif chain.partition == topic.own:
@@ -699,7 +699,7 @@ cdef class Arena:
                 return CYP_NONE
         return slot
 
-    cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept:
+    cdef uint32_t _allocate_chunks(self, Py_ssize_t size) noexcept:
         """Allocate the fewest linked chunks for `size` bytes. Return CYP_NONE and take none if there are too few."""
         cdef uint32_t slot, first = CYP_NONE, last = CYP_NONE
         while size > 0:
@@ -730,7 +730,7 @@ cdef class Arena:
 
         Their chunks are appended to the batch's list, so they are freed with it.
         """
-        cdef uint32_t last = head, slot, first = self._take_chunks(size), piece
+        cdef uint32_t last = head, slot, first = self._allocate_chunks(size), piece
         if first == CYP_NONE:
             return
         slot = first
@@ -769,7 +769,7 @@ cdef int write_alone(
     cdef uint32_t slot, first = CYP_NONE
     cdef int status
     if may_open(arena.control):
-        first = arena._take_chunks(size)
+        first = arena._allocate_chunks(size)
     if first == CYP_NONE:
         return NEED_MEMORY
     slot = first
@@ -804,7 +804,7 @@ cdef int write_alone(
     else:
         CRASHPOINT(b"commit.alone")
         arena.add_pending(slots[0], batch, NULL)
-        arena.note_former(&topic.chains[partition], slots[0])
+        arena.set_former(&topic.chains[partition], slots[0])
         arena.own.records += 1
         arena.own.bytes += size
         store_relaxed(&arena.port.arena.records_sent, arena.own.records)

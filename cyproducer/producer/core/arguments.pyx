@@ -39,21 +39,21 @@ cdef class Prepared:
             self.view.value = <const uint8_t *>PyBytes_AS_STRING(value)
             self.view.value_length = PyBytes_GET_SIZE(value)
         elif value is not None:
-            _take_buffer(&self.value_buffer, value, "value", "value_serializer")
+            _get_buffer(&self.value_buffer, value, "value", "value_serializer")
             self.view.value, self.view.value_length = <const uint8_t *>self.value_buffer.buf, self.value_buffer.len
         if type(key) is bytes:
             self.view.key = <const uint8_t *>PyBytes_AS_STRING(key)
             self.view.key_length = PyBytes_GET_SIZE(key)
         elif key is not None:
-            _take_buffer(&self.key_buffer, key, "key", "key_serializer")
+            _get_buffer(&self.key_buffer, key, "key", "key_serializer")
             self.view.key, self.view.key_length = <const uint8_t *>self.key_buffer.buf, self.key_buffer.len
         if headers is not None:
-            self.take_headers(headers)
+            self.set_headers(headers)
         self.bound = record_size_bound(&self.view, self.header_bytes)
         self.raw = False
         return 0
 
-    cdef int take_headers(self, object headers) except -1:
+    cdef int set_headers(self, object headers) except -1:
         cdef tuple all_headers = headers_as_tuple(headers, "headers")
         cdef Py_ssize_t count = len(all_headers), total = 0, i
         cdef HeaderView *view
@@ -92,7 +92,7 @@ cdef class Prepared:
 cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept:
     """Fill `views` from a list or tuple of up to FEW_HEADERS plain (str, bytes, str or None) tuples.
 
-    Return their number, and the sum of their lengths in `header_bytes`. Return -1 for anything else, which take_headers
+    Return their number, and the sum of their lengths in `header_bytes`. Return -1 for anything else, which set_headers
     checks. Keep nothing alive and run no Python: the views are valid as long as the GIL is held.
     """
     cdef Py_ssize_t count, size, i
@@ -216,7 +216,7 @@ cdef object _shown(object item):
     return f"a {type(item).__name__}" + (f" of {len(item)}" if isinstance(item, tuple) else "")
 
 
-cdef object _take_buffer(Py_buffer *buffer, object data, str what, str serializer):
+cdef object _get_buffer(Py_buffer *buffer, object data, str what, str serializer):
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(
             f"{what} must be bytes, bytearray, memoryview or None, not {type(data).__name__}; "

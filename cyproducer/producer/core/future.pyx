@@ -221,7 +221,7 @@ cdef class Future:
         Raise the record's error, or KafkaTimeoutError after `timeout` seconds.
         """
         if not self.batch.done:
-            settle(self, timeout)
+            await_outcome(self, timeout)
         if self.batch.error_of(self.index):
             raise self.batch.failure(self.index)
         return metadata_of(self)
@@ -232,7 +232,7 @@ cdef class Future:
         Raise KafkaTimeoutError after `timeout` seconds.
         """
         if not self.batch.done:
-            settle(self, timeout)
+            await_outcome(self, timeout)
         return self.batch.failure(self.index) if self.batch.error_of(self.index) else None
 
     def get(self, timeout=None):
@@ -243,7 +243,7 @@ cdef class Future:
         """Return whether the outcome is known. Read outcomes that have arrived, without waiting."""
         if not self.batch.done:
             self.batch.refuse_child()
-            self.batch.owner.look()
+            self.batch.owner.poll()
         return self.batch.done
 
     def cancelled(self):
@@ -322,7 +322,7 @@ cdef class Future:
         return [] if self.batch.done else [self.batch]
 
 
-cdef object settle(Future future, object timeout):
+cdef object await_outcome(Future future, object timeout):
     """Wait for the outcome. Raise KafkaTimeoutError after `timeout` seconds."""
     future.batch.refuse_child()
     cdef Batch batch = future.batch
@@ -407,7 +407,7 @@ cdef Py_ssize_t unwatch(Future future, object function) except -1:
 cdef class Run:
     """One callback for consecutive records.
 
-    For `on_delivery` a run notes the fields of each record's metadata instead of keeping its future. The program may
+    For `on_delivery` a run keeps the fields of each record's metadata instead of keeping its future. The program may
     hold no reference to the future, and keeping a million of them until the outcome would cost a million cache misses.
     """
 
@@ -415,26 +415,26 @@ cdef class Run:
         raise TypeError("Run cannot be created directly: a future creates runs")
 
     def __dealloc__(self):
-        free(self.noted)
+        free(self.records)
 
     cdef int reserve(self) except -1:
-        """Reserve space for one more note, so that the next note() cannot fail. Raise MemoryError."""
+        """Reserve space for one more record, so that the next add() cannot fail. Raise MemoryError."""
         cdef uint32_t capacity = 2 * self.capacity if self.capacity else 16
-        cdef Noted *grown
+        cdef RecordFields *grown
         if self.count == self.capacity:
-            grown = <Noted *>realloc(self.noted, capacity * sizeof(Noted))
+            grown = <RecordFields *>realloc(self.records, capacity * sizeof(RecordFields))
             if grown == NULL:
                 raise MemoryError
-            self.noted = grown
+            self.records = grown
             self.capacity = capacity
         return 0
 
-    cdef void note(self, Future future) noexcept:
-        cdef Noted *noted = &self.noted[self.count]
-        noted.index = future.index
-        noted.timestamp_delta = future.timestamp_delta
-        noted.key_size = future.key_size
-        noted.value_size = future.value_size
+    cdef void add(self, Future future) noexcept:
+        cdef RecordFields *fields = &self.records[self.count]
+        fields.index = future.index
+        fields.timestamp_delta = future.timestamp_delta
+        fields.key_size = future.key_size
+        fields.value_size = future.value_size
         self.count += 1
 
 
@@ -509,9 +509,9 @@ cdef object watch_delivery(Future future, object function, list fresh):
     """Add `function(error, record)` for a record that was just sent. The callback thread must be running."""
     cdef Run run = _last_run(future.batch, ON_DELIVERY, function)
     if run is not None:
-        run.note(future)
+        run.add(future)
     else:
-        (<Run>fresh[0]).note(future)
+        (<Run>fresh[0]).add(future)
         _add_run(future.batch, fresh)
 
 
@@ -581,7 +581,7 @@ cdef Py_ssize_t _records(Run run) except -1:
 
 
 cdef int64_t _index_in_run(Run run, Py_ssize_t at) except -1:
-    return run.noted[at].index if run.kind == ON_DELIVERY else (<Future>run.futures[at]).index
+    return run.records[at].index if run.kind == ON_DELIVERY else (<Future>run.futures[at]).index
 
 
 cdef Run _single(Run run, Py_ssize_t at):
@@ -589,7 +589,7 @@ cdef Run _single(Run run, Py_ssize_t at):
     cdef Run single = _make_run(run.kind, run.function, None)
     if run.kind == ON_DELIVERY:
         single.reserve()
-        single.noted[0] = run.noted[at]
+        single.records[0] = run.records[at]
         single.count = 1
     else:
         single.futures = [run.futures[at]]
@@ -599,15 +599,15 @@ cdef Run _single(Run run, Py_ssize_t at):
 cdef object _deliver(Batch batch, Run run):
     """Call the on_delivery function for all records of a run."""
     cdef uint32_t at = 0
-    cdef Noted *noted
+    cdef RecordFields *fields
     while at < run.count:
         try:
             while at < run.count:
-                noted = &run.noted[at]
+                fields = &run.records[at]
                 at += 1
                 run.function(
-                    batch.failure(noted.index) if batch.error_of(noted.index) else None,
-                    _metadata(batch, noted.index, noted.timestamp_delta, noted.key_size, noted.value_size),
+                    batch.failure(fields.index) if batch.error_of(fields.index) else None,
+                    _metadata(batch, fields.index, fields.timestamp_delta, fields.key_size, fields.value_size),
                 )
         except BaseException:
             log_exception("a callback for topic %r, partition %d raised an exception", batch.topic, batch.partition)

@@ -78,7 +78,7 @@ cdef class OwnMetrics:
         if self.is_shared():
             store_relaxed(&self.shared.times[which], load_relaxed(&self.shared.times[which]) + took_ns)
 
-    cdef void note_waiting(self, uint64_t calls) noexcept:
+    cdef void set_waiting_calls(self, uint64_t calls) noexcept:
         """Store how many calls wait for memory, for the sender."""
         if self.is_shared():
             store_relaxed(&self.shared.waiting, calls)

@@ -108,7 +108,7 @@ cdef class Future:
     cdef int32_t value_size             # bytes, -1: null
 
 
-ctypedef struct Noted:
+ctypedef struct RecordFields:
     # The fields of a record's metadata that are not in its batch.
     uint32_t index
     int32_t timestamp_delta
@@ -120,12 +120,12 @@ cdef class Run:
     cdef int kind
     cdef object function
     cdef list futures               # all kinds but ON_DELIVERY
-    cdef Noted *noted               # ON_DELIVERY
+    cdef RecordFields *records      # ON_DELIVERY
     cdef uint32_t count
     cdef uint32_t capacity
 
     cdef int reserve(self) except -1
-    cdef void note(self, Future future) noexcept
+    cdef void add(self, Future future) noexcept
 
 
 cdef int64_t offset_in(Batch batch, uint32_t index) noexcept
@@ -228,7 +228,7 @@ cdef class Prepared:
     cdef Py_buffer value_buffer
 
     cdef int fill(self, object value, object key, object headers) except -1
-    cdef int take_headers(self, object headers) except -1
+    cdef int set_headers(self, object headers) except -1
 
 
 cdef int view_headers(object headers, HeaderView *views, Py_ssize_t *header_bytes) noexcept
@@ -279,7 +279,7 @@ cdef class OwnMetrics:
     cdef void unshare(self, const cyp_own_metrics *shared) noexcept
     cdef void record(self, int sensor, uint64_t value) noexcept
     cdef void fail(self, long long records) noexcept
-    cdef void note_waiting(self, uint64_t calls) noexcept
+    cdef void set_waiting_calls(self, uint64_t calls) noexcept
     cdef list own_readings(self)
 
 
@@ -442,7 +442,7 @@ cdef class Arena:
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
     cdef bint is_waiting(self, uint32_t head, uint32_t generation) noexcept
     cdef bint _extend(self, Chain *chain, Py_ssize_t bound) noexcept
-    cdef void note_former(self, Chain *chain, uint32_t head) noexcept
+    cdef void set_former(self, Chain *chain, uint32_t head) noexcept
     cdef void end_turn(self, Topic topic, int32_t partition) noexcept
     cdef void offer(self, uint32_t head, uint32_t raw_bytes, const uint8_t *packed, Py_ssize_t size) noexcept
 
@@ -460,7 +460,7 @@ cdef class Arena:
     cdef Batch remove_pending(self, uint32_t slot)
     cdef uint8_t *chunk(self, uint32_t slot) noexcept nogil
     cdef uint32_t _alloc_chunk(self, int chunk_class) noexcept
-    cdef uint32_t _take_chunks(self, Py_ssize_t size) noexcept
+    cdef uint32_t _allocate_chunks(self, Py_ssize_t size) noexcept
     cdef void give_back(self, uint32_t slot) noexcept
 
 
@@ -544,8 +544,8 @@ cdef class OutcomeReader:
     cdef list finished                      # batches whose waiters and callbacks are not notified yet
 
     cdef int open(self, Region outcomes) except -1
-    cdef int take(self) except -1
-    cdef int settle(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1
+    cdef int read(self) except -1
+    cdef int resolve(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1
     cdef int fail(self, object batches, int32_t code) except -1
     cdef list take_finished(self)
     cdef void _count_failure(self, int32_t error) noexcept
@@ -555,8 +555,8 @@ cdef class OutcomeReader:
     cdef long long _failed_records(self, uint32_t slot) except -1
     cdef str _said(self, uint32_t place, int32_t error, int32_t cause)
     cdef str _text(self, uint32_t place)
-    cdef int _take_extents(self, uint32_t slot, uint32_t at) except -1
-    cdef int _note_refused(self, Batch batch, uint32_t slot) except -1
+    cdef int _read_extents(self, uint32_t slot, uint32_t at) except -1
+    cdef int _set_refused_size(self, Batch batch, uint32_t slot) except -1
 
 
 cdef extern from *:
@@ -594,12 +594,12 @@ cdef class Session:
     cdef object __weakref__
 
     cdef Topic find_topic(self, str name)
-    cpdef int look(self) except -1
+    cpdef int poll(self) except -1
     cpdef int drain(self) except -1
     cpdef int leave_sleep(self, object waiter) except -1
     cdef int notify_finished(self, SessionOwner owner) except -1
-    cdef int take_over(self) except -1
-    cdef Waiter take_waiter(self)
+    cdef int move_unsent(self) except -1
+    cdef Waiter borrow_waiter(self)
     cdef int keep_waiter(self, Waiter waiter) except -1
 
     cdef object _open_attachment(self, object attachment)
@@ -638,7 +638,7 @@ cdef class SessionOwner:
     cdef uint64_t process                   # fork_token() of the process that made it
     cdef object __weakref__
 
-    cpdef int look(self) except -1
+    cpdef int poll(self) except -1
     cdef int enter(self, ChannelState state) except -1
     cdef int on_end(self) except -1
     cdef int drop_empty(self) except -1
@@ -669,7 +669,7 @@ cdef class RunningSend:
 cdef class TransactionMonitor:
     cdef readonly object now            # Facts
     cdef readonly object running        # the PendingCall whose turn it is; None: there is none
-    cdef bint takes_records             # the facts allow records
+    cdef bint may_send_records          # the facts allow records
     cdef bint open                      # records may be sent; False also when the session has changed
     cdef set sends                      # of RunningSend
     cdef dict waiters                   # PendingCall -> the Waiter with which it waits

@@ -164,9 +164,9 @@ cdef class SessionOwner:
             records += pending_records(self.session.arena)
         return batches + self.session.arena.pending, records
 
-    cpdef int look(self) except -1:
+    cpdef int poll(self) except -1:
         """Take outcomes, and check at most once a millisecond whether the sender is gone. Never wait."""
-        return self.session.look()
+        return self.session.poll()
 
     # ---------------------------------------------------------------- the next session
 
@@ -245,7 +245,7 @@ cdef class SessionOwner:
         """
         cdef Session session = self.session
         self.orphaned = True
-        session.look()
+        session.poll()
         session = self.session
         if is_alive(session.arena):
             session.arena.seal_all()

@@ -46,8 +46,8 @@ cdef class OutcomeReader:
         self.extents = <const cyp_extent *>(outcomes.base + self.arena.geometry.extents_offset)
         return 0
 
-    cdef int take(self) except -1:
-        """Take all available outcomes and free their batches' memory. Return how many."""
+    cdef int read(self) except -1:
+        """Read all available outcomes and free their batches' memory. Return how many."""
         cdef uint64_t count, _i
         cdef cyp_outcome outcome
         cdef Arena arena = self.arena
@@ -59,7 +59,7 @@ cdef class OutcomeReader:
         for _i in range(count):
             if outcome_available(&self.header.outcome_tail, self.head) == 0:
                 break  # a finalizer has taken some
-            outcome_take(self.ring, arena.geometry.outcome_entries - 1, self.head, &outcome)
+            outcome_read(self.ring, arena.geometry.outcome_entries - 1, self.head, &outcome)
             self.head += 1
             self._apply(&outcome)
         # release: the texts have been read; pairs with the acquire of the sender, which then reuses their places
@@ -84,9 +84,9 @@ cdef class OutcomeReader:
         if outcome.flags & CYP_OUTCOME_RESULT:
             if outcome.error or outcome.extents:
                 self._read_details(slot, outcome)
-            self.settle(slot, outcome.error, outcome.base_offset, outcome.append_time)
+            self.resolve(slot, outcome.error, outcome.base_offset, outcome.append_time)
         if outcome.flags & CYP_OUTCOME_RELEASE:
-            self.settle(slot, errors.OUTCOME_UNKNOWN, -1, -1)
+            self.resolve(slot, errors.OUTCOME_UNKNOWN, -1, -1)
             CRASHPOINT(b"outcome.settled")
             self.arena.release(slot)
         return 0
@@ -102,7 +102,7 @@ cdef class OutcomeReader:
             if outcome.error:
                 self._explain(slot, outcome)
             if outcome.extents:
-                self._take_extents(slot, outcome.extents)
+                self._read_extents(slot, outcome.extents)
         finally:
             if collecting:
                 PyGC_Enable()
@@ -117,7 +117,7 @@ cdef class OutcomeReader:
         batch.cause = outcome.cause
         batch.said = self._said(outcome.text, outcome.error, outcome.cause)
         if outcome.error == TOO_LARGE or outcome.error == errors.REQUEST_TOO_LARGE:
-            self._note_refused(batch, slot)
+            self._set_refused_size(batch, slot)
         return 0
 
     cdef str _said(self, uint32_t place, int32_t error, int32_t cause):
@@ -137,7 +137,7 @@ cdef class OutcomeReader:
         said = PyBytes_FromStringAndSize(text.text, min(text.bytes, <uint32_t>CYP_TEXT_BYTES))
         return said.decode(errors="replace")
 
-    cdef int _take_extents(self, uint32_t slot, uint32_t at) except -1:
+    cdef int _read_extents(self, uint32_t slot, uint32_t at) except -1:
         """Copy the results of a batch that the sender has split. `at - 1` is their first row."""
         cdef cyp_extent found
         cdef Extent extent
@@ -146,7 +146,7 @@ cdef class OutcomeReader:
         if self.arena.slots[slot].batch == NULL or not self.arena.slots[slot].waits:
             return 0
         while 0 < at <= CYP_EXTENTS_MAX and len(extents) < CYP_EXTENTS_MAX:
-            extent_take(&self.extents[at - 1], &found)
+            extent_read(&self.extents[at - 1], &found)
             extent = Extent.__new__(Extent)
             extent.first, extent.count = found.first, found.count
             extent.error, extent.cause = found.error, found.cause
@@ -161,18 +161,18 @@ cdef class OutcomeReader:
         extents.sort(key=first_of)
         (<Batch>self.arena.slots[slot].batch).extents = extents
         if too_large:
-            self._note_refused(<Batch>self.arena.slots[slot].batch, slot)
+            self._set_refused_size(<Batch>self.arena.slots[slot].batch, slot)
         return 0
 
-    cdef int _note_refused(self, Batch batch, uint32_t slot) except -1:
-        """Note that the batch was too large for its topic or for the broker: the next ones must be smaller."""
+    cdef int _set_refused_size(self, Batch batch, uint32_t slot) except -1:
+        """Keep the size of a batch that was too large for its topic or the broker: the next ones must be smaller."""
         cdef Topic topic = self.topics.by_name.get(batch.topic)
         cdef uint32_t size = <uint32_t>chain_bytes(self.arena, slot)
         if topic is not None and (topic.refused_bytes == 0 or size < topic.refused_bytes):
             topic.refused_bytes = size
         return 0
 
-    cdef int settle(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1:
+    cdef int resolve(self, uint32_t slot, int32_t error, int64_t base_offset, int64_t append_time) except -1:
         """Give the batch that starts in `slot` its outcome, unless it has one already."""
         cdef Batch batch
         if not self.arena.slots[slot].waits:
@@ -361,7 +361,7 @@ cdef class Session:
         for wanted in (name, *owner.unsent.topics()) if owner.unsent.lists else (name,):
             if wanted is not None:
                 self.topics.look_up(wanted)
-        self.take_over()
+        self.move_unsent()
         if changed:
             # The first reader of a version notifies the others: on_wake finds nothing new after this.
             self.topics.notify_waiters()
@@ -381,14 +381,14 @@ cdef class Session:
             try:
                 control_messages.send(self.attachment.socket, {"op": "want", "topic": name, "partition": partition})
             except OSError as error:
-                pass_on(error)  # the socket's buffer is full, or the sender is gone, which the next look() finds
+                pass_on(error)  # the socket's buffer is full, or the sender is gone, which the next poll() finds
 
     # ---------------------------------------------------------------- outcomes
 
     cpdef int drain(self) except -1:
         """Take all available outcomes, free their batches' memory and notify the waiters. Return how many."""
         cdef SessionOwner owner = owner_of(self)  # not only borrowed: the batches may be the last that refer to it
-        cdef int count = self.outcomes.take()
+        cdef int count = self.outcomes.read()
         if count:
             self.notify_finished(owner)
         return count
@@ -408,7 +408,7 @@ cdef class Session:
         if self.arena.freed:
             self.arena.freed = False
             if owner is not None and owner.unsent.lists:
-                self.take_over()
+                self.move_unsent()
             try:
                 self.memory_queue.call_next()
             except BaseException as raised:
@@ -421,7 +421,7 @@ cdef class Session:
 
     # ---------------------------------------------------------------- sleeping, waking, the end
 
-    cpdef int look(self) except -1:
+    cpdef int poll(self) except -1:
         """Take outcomes, and check at most once a millisecond whether the sender is gone. Never wait."""
         cdef uint64_t now
         self.drain()
@@ -448,7 +448,7 @@ cdef class Session:
             waiter_wakes(&self.arena.port.arena.sleeping, self.epoch)
         return 0
 
-    cdef Waiter take_waiter(self):
+    cdef Waiter borrow_waiter(self):
         """Return an open waiter with `dozes` False: its owner is awake. Return it with keep_waiter()."""
         cdef Waiter waiter = self.spare
         self.spare = None
@@ -530,7 +530,7 @@ cdef class Session:
                 self.end("the sender has detached this process", errors.OUTCOME_UNKNOWN)
                 _sender_log.warning("%s", message.get("message"))
             elif message.get("op") == "refused":
-                self.topics.note_refusal(str(message.get("topic")), str(message.get("message")))
+                self.topics.on_refusal(str(message.get("topic")), str(message.get("message")))
             elif message.get("op") == "warning":
                 _sender_log.warning("%s", message.get("message"))
         # The sender is alive and still delivers the batches that it knows: no other sender may send them.
@@ -580,10 +580,10 @@ cdef class Session:
         self.drain()
         if not closing and not is_alive(self.arena):
             return
-        unsettled = self.arena.pending if is_alive(self.arena) and not closing else 0
+        unresolved = self.arena.pending if is_alive(self.arena) and not closing else 0
         if is_alive(self.arena):
             while self.arena.first_pending != CYP_NONE:
-                self.outcomes.settle(self.arena.first_pending, error, -1, -1)
+                self.outcomes.resolve(self.arena.first_pending, error, -1, -1)
             self._stop(owner)
             self.attachment.close()
         if owner is not None:
@@ -594,8 +594,8 @@ cdef class Session:
         if closing and self.attachment is not None:  # an exception of a handler may have divided the end
             (self.attachment.close_descriptors if self.is_lost else self.attachment.close)()
         self._notify_end(owner)
-        if unsettled:  # last, because a log handler may raise
-            _log.warning("%s; batches without an outcome: %d; each got an error", reason, unsettled)
+        if unresolved:  # last, because a log handler may raise
+            _log.warning("%s; batches without an outcome: %d; each got an error", reason, unresolved)
 
     cdef int _stop(self, SessionOwner owner) except -1:
         """End all appends: retire the open chains and invalidate the token.
@@ -664,7 +664,7 @@ cdef class Session:
         self._stop(owner)
         return keep_unsent(owner, self.topics, self.outcomes, unsent), unsent.count
 
-    cdef int take_over(self) except -1:
+    cdef int move_unsent(self) except -1:
         """Move the unsent batches of known topics into the arena. Return 0 if memory is lacking, else 1."""
         cdef SessionOwner owner = owner_of(self)
         cdef list failed = []
@@ -720,12 +720,12 @@ cdef int _prepare_place(Session session, Place place) except -1:
     cdef Arena arena = session.arena
     if place is not None:
         place.arm()  # first: whatever this call lacks, it is called when memory is free
-    session.look()
+    session.poll()
     if not is_alive(arena):
         return NEED_SESSION
     if not is_current(session.topics):
         session.refresh_topics(None)
-    if owner is not None and owner.unsent.lists and not session.take_over():
+    if owner is not None and owner.unsent.lists and not session.move_unsent():
         return NEED_MEMORY  # batches that were sent earlier come first
     if not is_alive(arena):
         return NEED_SESSION

@@ -186,7 +186,7 @@ cdef class TopicTable:
         cdef uint32_t number = CYP_CHANGE_LOST
         if end - position <= <uint64_t>len(self.by_name):
             while position != end:
-                number = change_take(self.snapshot.changes, position)
+                number = change_read(self.snapshot.changes, position)
                 if number == CYP_CHANGE_LOST or number == CYP_CHANGE_ALL:
                     break
                 topic = self.by_number.get(number)
@@ -328,8 +328,8 @@ cdef class TopicTable:
         if is_alive(self.arena) and not self.waiters:
             waiter_wakes(&self.arena.port.arena.wants_snapshot, self.snapshot_epoch)
 
-    def note_refusal(self, topic, message):
-        """Note that the sender refuses a topic, and notify the waiters for metadata."""
+    def on_refusal(self, topic, message):
+        """Keep why the sender refuses a topic, and notify the waiters for metadata."""
         if len(self.refusals) >= REFUSALS_MAX:
             self.refusals.clear()
         self.refusals[topic] = message

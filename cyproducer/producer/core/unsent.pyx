@@ -99,7 +99,7 @@ cdef void revoke(Arena arena) noexcept:
     while slot != CYP_NONE:
         chunk = slot
         while chunk != CYP_NONE:
-            slot_take_back(&arena.rows[chunk])
+            slot_reclaim(&arena.rows[chunk])
             chunk = arena.slots[chunk].next
         slot = arena.slots[slot].next_pending
 
@@ -346,7 +346,7 @@ cdef long long keep_unsent(
     while slot != CYP_NONE:
         following = arena.slots[slot].next_pending
         if sent_is(&arena.sent[slot], arena.slots[slot].generation):
-            outcomes.settle(slot, errors.SENDER_LOST, -1, -1)
+            outcomes.resolve(slot, errors.SENDER_LOST, -1, -1)
             lost += 1
         elif chain_records(arena, slot) == 0:
             arena.remove_pending(slot)

@@ -278,7 +278,7 @@ cdef class WaitQueue:
     cdef void show(self) noexcept:
         """Store how many calls wait, for the sender."""
         if self.arena is not None:
-            self.arena.own.note_waiting(self.count)
+            self.arena.own.set_waiting_calls(self.count)
 
 
 cdef WaitQueue make_memory_queue(Arena arena):
@@ -529,7 +529,7 @@ def await_batch(Batch batch, timeout):
     session.verify()
     if not is_alive(session.arena):
         return batch.done
-    waiter = session.take_waiter()
+    waiter = session.borrow_waiter()
     try:
         if not batch.add_waiter(waiter):
             return True

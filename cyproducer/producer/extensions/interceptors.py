@@ -49,7 +49,7 @@ class Interceptors:
             each for each in interceptors if callable(getattr(each, "on_acknowledgement", None))
         ]
         #: Those of them that take the headers of the record.
-        self._with_headers = {id(each) for each in self.on_acknowledgements if _takes_headers(each)}
+        self._with_headers = {id(each) for each in self.on_acknowledgements if _accepts_headers(each)}
         self._latest = Acknowledgement(self, None, None)
         self._without = self._latest
         self._logged: dict[tuple[int, str], tuple[float, int]] = {}
@@ -168,7 +168,7 @@ class Interceptors:
             pass  # a log handler has failed, which must not affect the record either
 
 
-def _takes_headers(interceptor: Any) -> bool:
+def _accepts_headers(interceptor: Any) -> bool:
     """Return whether `on_acknowledgement` can be called with three arguments."""
     try:
         inspect.signature(interceptor.on_acknowledgement).bind(None, None, None)

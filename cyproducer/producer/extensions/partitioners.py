@@ -53,10 +53,10 @@ class RoundRobin:
 
     def place(self, session: Session, topic: str, leaders: bytes, pair: Any, serialized: Any) -> int:
         """Return the partition of the next record of the topic."""
-        partitions, first = self.take(topic, leaders, 1)
+        partitions, first = self.next_turns(topic, leaders, 1)
         return partitions[first]
 
-    def take(self, topic: str, leaders: bytes, count: int) -> tuple[list[int], int]:
+    def next_turns(self, topic: str, leaders: bytes, count: int) -> tuple[list[int], int]:
         """Take the next `count` turns. Return (partitions, index of the first turn among them)."""
         known = self._known.get(topic)
         if known is None or known[0] != leaders:

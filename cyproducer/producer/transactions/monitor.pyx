@@ -23,7 +23,7 @@ cdef RunningSend make_running_send(object thread, object loop):
 cdef class TransactionMonitor:
     """The monitor of one producer's transactions. `now`, the facts, is replaced as a whole, by exchange().
 
-    Calls have `name`, facts have `takes_records`: see transaction_manager.py.
+    Calls have `name`, facts have `may_send_records`: see transaction_manager.py.
     """
 
     def __cinit__(self, facts):
@@ -43,13 +43,13 @@ cdef class TransactionMonitor:
 
         call   the one that makes the change; raise IllegalStateError if it has lost its turn
         """
-        cdef bint takes_records = new.takes_records  # Python code: before the check and the exchange
+        cdef bint may_send_records = new.may_send_records  # Python code: before the check and the exchange
         if call is not None:
             self.check_turn(call)
         if self.now is not former:
             return False
         self.now = new
-        self.takes_records = self.open = takes_records
+        self.may_send_records = self.open = may_send_records
         return True
 
     def update(self, call, change):
@@ -68,11 +68,11 @@ cdef class TransactionMonitor:
 
     def reopen(self):
         """Let records be sent if the facts allow it."""
-        self.open = self.takes_records
+        self.open = self.may_send_records
 
     # ---------------------------------------------------------------- turns
 
-    def take_turn(self, call):
+    def try_begin(self, call):
         """Return whether the call has its turn: no other one is running."""
         if self.running is None:
             self.running = call

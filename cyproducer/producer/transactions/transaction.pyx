@@ -145,7 +145,7 @@ cdef class Transaction:
         try:
             self.producer.abort_transaction()
         except errors.KafkaError as failure:
-            note(error, failure)
+            add_abort_failure(error, failure)
         except BaseException:
             if self.is_open(NOT_ABORTING):
                 self.producer.abort_transaction()
@@ -174,14 +174,14 @@ cdef class Transaction:
         try:
             await self.producer.abort_transaction_async()
         except errors.KafkaError as failure:
-            note(error, failure)
+            add_abort_failure(error, failure)
         except BaseException:
             if self.is_open(NOT_ABORTING):
                 await self.producer.abort_transaction_async()
             raise
 
 
-cdef object note(object error, object failure):
+cdef object add_abort_failure(object error, object failure):
     error.add_note(f"abort_transaction() has failed as well: {failure}")
 
 

@@ -152,7 +152,7 @@ class Facts(NamedTuple):
     commit: Commit = Commit()
 
     @property
-    def takes_records(self) -> bool:
+    def may_send_records(self) -> bool:
         """Whether this producer may send records."""
         return self.state is IN_TRANSACTION and not self.is_shared
 
@@ -363,7 +363,7 @@ class TransactionManager:
         self._refuse(self._now, call.name, (READY,))
         session = call.channel.session
         if session.alive:
-            session.on_control()  # look() asks the socket once a millisecond only
+            session.on_control()  # poll() asks the socket once a millisecond only
         while not self._now.is_home(session := call.channel.session):
             # Another sender is told of this producer, with its id and epoch, so that a newer producer is not fenced.
             result = await self._run_anywhere(call, "abort")
@@ -518,7 +518,7 @@ class TransactionManager:
                 "thread"
             )
         _refuse_in_send(self.monitor.running_sends(), call)
-        while not self.monitor.take_turn(call):
+        while not self.monitor.try_begin(call):
             waiter = self.monitor.waiter_of(call)
             running = self.monitor.running
             if running is None:
@@ -610,7 +610,7 @@ class TransactionManager:
         `raises`: raise the error of the record, or of the sender. Later calls raise one that tells the state.
         """
         if self._now.state is IN_TRANSACTION:
-            channel.session.look()
+            channel.session.poll()
         while (now := self._now).state is IN_TRANSACTION:  # another thread may have changed it
             session = channel.session
             code = session.outcomes.first_error
@@ -788,7 +788,7 @@ class CommandStream:
         pause = _PAUSE_MIN_S
         auth_failures = session.topics.auth_failures if command.do == "init" else 0
         while True:
-            session.look()
+            session.poll()
             if not session.alive:
                 raise SenderGoneError
             before = command
@@ -837,7 +837,7 @@ class CommandStream:
                 return None
             while not await call.readable(connection.fd, call.left(_RECHECK_S)):
                 call.check(reason or _why_late(session))
-                session.look()
+                session.poll()
                 if not session.alive:
                     return None
                 if command.do == "init" and session.topics.auth_failures != auth_failures:
@@ -873,7 +873,7 @@ def _connection_of(session: Session) -> CommandConnection | None:
 
 def _why_late(session: Session) -> str:
     """Return why a command takes so long, as far as the sender's last error and the records tell it."""
-    session.look()
+    session.poll()
     owner, error = session.owner, session.topics.last_error
     batches = 0 if owner is None else owner.outstanding()[0]
     text = "the sender has not answered"

@@ -119,7 +119,7 @@ class Broker:
 
     # ------------------------------------------------------------ attempts
 
-    def take_addresses(self, found: list[Address]) -> None:
+    def set_addresses(self, found: list[Address]) -> None:
         """Begin a round of attempts. The address of the last attempt is tried last."""
         self.addresses, self.auth_failed = list(found), False
         if self.peer is not None and self.addresses[0][:2] == self.peer[:2]:

@@ -217,7 +217,7 @@ class Calls:
             return self._connections.connect_any()
         if connection is None and not self._connections.knows(api):
             raise UnsupportedError(f"no connected broker supports {api.name}")
-        return connection if connection is not None and connection.takes_requests else PAUSE_MS
+        return connection if connection is not None and connection.can_send_request else PAUSE_MS
 
     def _of(self, broker_id: int, began_ms: int, answers: int) -> Connection | int:
         """Return the connection to a broker; or in how many ms to look again. Raise CallError if it is in vain.
@@ -238,7 +238,7 @@ class Calls:
                 raise UnansweredError(f"broker {broker.name} cannot be reached: {broker.last_error}")
             return connection.open(self._tasks.now_ms)
         connection = self._connections.for_call(connection)
-        return connection if connection.takes_requests else PAUSE_MS
+        return connection if connection.can_send_request else PAUSE_MS
 
     # ------------------------------------------------------------ series of calls
 

@@ -210,7 +210,7 @@ class ClusterMetadata:
         names = self._take_scheduled(now_ms)
         full = self._full_due_ms(now_ms) <= now_ms or not names
         if full:
-            names = self._take_full(names, now_ms)
+            names = self._add_full_refresh(names, now_ms)
         self._in_flight = (full, tuple(names))
         return metadata_request(names, self.allow_auto_topic_creation)
 
@@ -224,7 +224,7 @@ class ClusterMetadata:
                 names.append(name)
         return names
 
-    def _take_full(self, names: list[str], now_ms: int) -> list[str]:
+    def _add_full_refresh(self, names: list[str], now_ms: int) -> list[str]:
         """Return `names` with the next topics of the full refresh in front; begin a full refresh if there is none."""
         if self._full_left is None:
             self._full_left = list(self._wanted)
@@ -267,10 +267,10 @@ class ClusterMetadata:
         self._in_flight = None
         self._failures = 0
         self._not_before_ms = None
-        change = MetadataChange(brokers=self._take_cluster(body, usable), left_out=left_out)
+        change = MetadataChange(brokers=self._apply_brokers(body, usable), left_out=left_out)
         self.last_error = ""
         for name, topic in merged.items():
-            self._take_topic(name, topic, change, now_ms)
+            self._apply_topic(name, topic, change, now_ms)
         self._forget_idle(change, now_ms)
         self._end_round(full, change, now_ms)
         if any(topic.needs_update or self._lacks_a_broker(topic) for topic in merged.values()):
@@ -307,7 +307,7 @@ class ClusterMetadata:
         self._failures += 1
         self.last_error = text
 
-    def take_leaders(
+    def apply_leaders(
         self, leaders: Mapping[tuple[str, int], tuple[int, int]], endpoints: Mapping[int, Broker]
     ) -> MetadataChange:
         """Apply newer leaders that a broker has named in another response (KIP-951), and return the changes.
@@ -387,7 +387,7 @@ class ClusterMetadata:
                 merged[name] = merge_topic(self.topics.get(name), unknown, reliable_epochs)
         return merged
 
-    def _take_cluster(self, body: Mapping[str, Any], usable: Iterable[Mapping[str, Any]]) -> bool:
+    def _apply_brokers(self, body: Mapping[str, Any], usable: Iterable[Mapping[str, Any]]) -> bool:
         """Store brokers, controller and cluster id. Return whether the brokers changed."""
         brokers = {item["node_id"]: (item["host"], item["port"], item["rack"]) for item in usable}
         changed = brokers != self.brokers
@@ -398,7 +398,7 @@ class ClusterMetadata:
             self.cluster_id = body["cluster_id"]
         return changed
 
-    def _take_topic(self, name: str, topic: TopicMetadata, change: MetadataChange, now_ms: int) -> None:
+    def _apply_topic(self, name: str, topic: TopicMetadata, change: MetadataChange, now_ms: int) -> None:
         """Store one topic. Schedule another attempt if its error is retriable."""
         if self.topics.get(name) != topic:
             change.topics.add(name)

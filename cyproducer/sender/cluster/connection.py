@@ -255,9 +255,9 @@ class Connection:
         return self._loop.connection_state(self.node)[1]
 
     @property
-    def takes_requests(self) -> bool:
+    def can_send_request(self) -> bool:
         """Whether there is room for a further request now."""
-        return self._loop.takes_requests(self.node)
+        return self._loop.can_send_request(self.node)
 
     @property
     def throttled_ms(self) -> int:
@@ -348,7 +348,7 @@ class Connection:
             return False
         if not found:
             raise _SetupError(f"the host name cannot be resolved ({problem})")
-        broker.take_addresses(found)
+        broker.set_addresses(found)
         return True
 
     def _connect(self, address: Address) -> None:
@@ -413,7 +413,7 @@ class Connection:
         self.broker.set_ready()
         if not self.broker.use:
             self._setup.ready[self.node] = self.broker
-        self._loop.note_auth(False)
+        self._loop.set_auth_failed(False)
         self._report.changed = True  # the present error may have been its own
         self._log.info("connected to broker %s (id %d%s)", self.broker.name, self.broker.id, self._describe_tls())
 
@@ -606,7 +606,7 @@ class Connection:
         """Set and log the error of the broker. The same one is logged once a minute. Batches that expire name it."""
         text += self.broker.hint
         named = f"broker {self.broker.name}: {text}"
-        self._nodes.note_error(self.node, named.encode())
+        self._nodes.set_error(self.node, named.encode())
         self._report.set_error(named)
         if self.broker.set_error(text):
             self._log.warning("broker %s: %s", self.broker.name, text)
@@ -741,7 +741,7 @@ class Connection:
 
     def _apply_throttle(self, api: ApiKey, version: int, body: dict[str, Any]) -> None:
         """Count the throttle time of a response for the metrics, and let the loop wait if the client must."""
-        self._loop.note_throttle(body.get("throttle_time_ms", 0))
+        self._loop.count_throttle(body.get("throttle_time_ms", 0))
         if version >= ROWS[api].throttles_from:
             self._loop.throttle(self.node, body["throttle_time_ms"])
 

@@ -248,7 +248,7 @@ class Connections:
             if each.versions is None or api not in each.versions or each.broker.id in without:
                 continue
             if each.is_ready and not each.throttled_ms:
-                (free if each.takes_requests else busy).append(each)
+                (free if each.can_send_request else busy).append(each)
         return _least(free), _least(busy)
 
     def least_loaded(self, api: ApiKey = ApiKey.METADATA) -> Connection | None:
@@ -347,7 +347,7 @@ class Connections:
             self._close_idle(first, self._max_idle_ms)
             for further in self._further.get(first.node, ()):
                 self._close_idle(further, min(self._max_idle_ms, FURTHER_IDLE_MS))
-        due_ms = self._look_at_silent(now_ms)
+        due_ms = self._check_silent(now_ms)
         for node, connection in list(self._wanted.items()):
             if not connection.is_closed:
                 del self._wanted[node]
@@ -375,7 +375,7 @@ class Connections:
 
     # ------------------------------------------------------------ silent brokers
 
-    def _look_at_silent(self, now_ms: int) -> int:
+    def _check_silent(self, now_ms: int) -> int:
         """Close lost connections, and ask about the silent brokers. Return in how many ms something is due again."""
         for lost in [each for each in self._silent.values() if self._nodes.is_lost(each.node)]:
             lost.close(LOST)

@@ -90,7 +90,7 @@ class Metadata:
         self._idle = IdleTopics()
         self._given_back: list[str] = []
         self._forgotten: list[str] = []  # topics that have left the metadata
-        self._unsettled: dict[str, None] = {}  # topics whose new metadata must be applied and published
+        self._changed_topics: dict[str, None] = {}  # topics whose new metadata must be applied and published
         self._leaderless: dict[int, set[str]] = {}  # by broker id: topics that need a connection which does not exist
         self._truncated: dict[str, int] = {}  # partitions in the loop, of topics that do not fit into it
         self._left_out: set[str] = set()  # invalid brokers of the last metadata response
@@ -113,7 +113,7 @@ class Metadata:
     @property
     def is_unsettled(self) -> bool:
         """Whether metadata has come that is not applied and published yet."""
-        return bool(self._unsettled)
+        return bool(self._changed_topics)
 
     def want(self, attach_id: int, name: str, partition: int = 0) -> None:
         """Request metadata of a topic in which `partition` exists. Wake the front-end when there is new metadata.
@@ -125,7 +125,7 @@ class Metadata:
             self._shares.add(attach_id, name, free)
         self._loop.add_topic(name)
         self._requests.add(attach_id, name)
-        if not self._cluster.want(name, self._tasks.now_ms, partition) and name not in self._unsettled:
+        if not self._cluster.want(name, self._tasks.now_ms, partition) and name not in self._changed_topics:
             self.waiters_woken += self._front_ends.wake_snapshot_waiters((attach_id,))  # it is already published
 
     def drop(self, attach_id: int) -> None:
@@ -156,7 +156,7 @@ class Metadata:
             self._keep_used_topics(now_ms)
         self._after_failures()
         due_ms = min(due_ms, self._bootstrap_again(now_ms), self._request(now_ms))
-        return 0 if self._unsettled else due_ms
+        return 0 if self._changed_topics else due_ms
 
     def _request(self, now_ms: int) -> int:
         """Send a request for metadata if that is due. Return in how many ms something is due again."""
@@ -212,7 +212,7 @@ class Metadata:
         if change.ignored:
             return
         self._rebootstrap.end()
-        self._loop.note_metadata()
+        self._loop.set_metadata_time()
         if not cluster.last_error:
             self._report.last_error = ""
         if connection.broker.id < 0:
@@ -223,7 +223,7 @@ class Metadata:
         """Take the newer leaders that a broker names (KIP-951): their batches need not wait for the next metadata."""
         try:
             endpoints = decode_exactly(ENDPOINTS, event.endpoints, "node_endpoints") if event.endpoints else []
-            change = self._cluster.take_leaders(
+            change = self._cluster.apply_leaders(
                 {self._loop.partition_name(row): (leader, epoch) for row, leader, epoch in event.leaders},
                 {item["node_id"]: (item["host"], item["port"], item["rack"]) for item in endpoints},
             )
@@ -234,10 +234,10 @@ class Metadata:
 
     def _apply(self, change: MetadataChange) -> None:
         self._connections.update()
-        self._settle_later(change.topics)
+        self._schedule_publication(change.topics)
 
-    def _settle_later(self, names: Iterable[str]) -> None:
-        self._unsettled.update(dict.fromkeys(names))
+    def _schedule_publication(self, names: Iterable[str]) -> None:
+        self._changed_topics.update(dict.fromkeys(names))
 
     def _keep_used_topics(self, now_ms: int) -> None:
         """Keep the topics with batches in the metadata, or add them to it again."""
@@ -257,7 +257,7 @@ class Metadata:
         self._failures = self._report.failures
         if self._connections.is_refused:
             self._report.auth_failed = self._report.changed = True
-            self._loop.note_auth(True)
+            self._loop.set_auth_failed(True)
         if not self._cluster.bootstrapping and self._rebootstrap.enabled and self._connections.all_unreachable:
             self._ask_bootstrap_servers("no known broker can be used")
 
@@ -278,7 +278,7 @@ class Metadata:
         self._rebootstrap.end()
         change = self._cluster.rebootstrap()
         self._connections.count_as_reachable()
-        self._settle_later(change.topics)
+        self._schedule_publication(change.topics)
 
     # ------------------------------------------------------------ publishing
 
@@ -293,9 +293,9 @@ class Metadata:
             snapshot.describe(brokers, self.present_error())
             if report.auth_failed:
                 report.auth_failed = False
-                snapshot.note_auth_failure()
+                snapshot.publish_auth_failure()
                 self.waiters_woken += self._front_ends.wake_snapshot_waiters()
-        for name in self._settle():
+        for name in self._publish_leaders():
             self._publish_topic(name)
 
     @property
@@ -321,18 +321,18 @@ class Metadata:
             waiting = self._requests.take(name, bool(leaders and not topic.error_code))
             self.waiters_woken += self._front_ends.wake_snapshot_waiters(waiting)
 
-    def _settle(self) -> list[str]:
+    def _publish_leaders(self) -> list[str]:
         """Give the loop the new leaders of some topics, the oldest change first. Return their names, to be published.
 
         The rest stays for the next loop iteration, so that many changed leaders do not make one long.
         """
         for broker_id in self._connections.take_added():
-            self._settle_later(self._leaderless.pop(broker_id, ()))
+            self._schedule_publication(self._leaderless.pop(broker_id, ()))
         names: list[str] = []
         left = PARTITIONS_PER_ITERATION
-        while self._unsettled and left > 0:
-            name = next(iter(self._unsettled))
-            del self._unsettled[name]
+        while self._changed_topics and left > 0:
+            name = next(iter(self._changed_topics))
+            del self._changed_topics[name]
             topic = self._cluster.topics.get(name)
             if topic is None:
                 continue
@@ -379,14 +379,14 @@ class Metadata:
             self._idle.add(self._forgotten, now_ms)
             self._forgotten = []
         if numbers.is_searching():
-            settled = numbers.settle() if numbers.search() else None
-            if settled is None:
+            reclaimed = numbers.reclaim() if numbers.search() else None
+            if reclaimed is None:
                 return 0
-            self._given_back += settled[0]
-            for name in settled[0]:
+            self._given_back += reclaimed[0]
+            for name in reclaimed[0]:
                 self._shares.give_back(name)
                 self._requests.take(name, True)
-            self._idle.add(settled[1], now_ms + cluster.max_idle_ms)
+            self._idle.add(reclaimed[1], now_ms + cluster.max_idle_ms)
         due_ms = self._idle.next_due()
         if due_ms is None:
             return NOTHING_DUE_MS

@@ -92,16 +92,16 @@ class SuppliedTokens:
         """Return the token for JSON; None if there is none. Nothing may show, log or store it."""
         return None if self.current is None else self.current._asdict()
 
-    def take_new(
+    def accept_new(
         self,
         value: str,
         expires_at: float | None,
         extensions: Mapping[str, str],
         then: Callable[[Refusal | None], None],
     ) -> None:
-        """Do what take() does, with a token that has come from a front-end."""
+        """Do what accept() does, with a token that has come from a front-end."""
         times = jwt_times(value)
-        self.take(Token(value, expires_at, extensions, times.issued_at if times is not None else None), then)
+        self.accept(Token(value, expires_at, extensions, times.issued_at if times is not None else None), then)
 
     def usable(self) -> tuple[Token | None, str]:
         """Return the token for a connection; or None, and why there is none."""
@@ -118,7 +118,7 @@ class SuppliedTokens:
             )
         return self.current, ""
 
-    def take(self, token: Token, then: Callable[[Refusal | None], None]) -> None:
+    def accept(self, token: Token, then: Callable[[Refusal | None], None]) -> None:
         """Take a token of a front-end. `then` gets None, or why it is refused, perhaps before this returns."""
         refusal = self._refusal(token)
         digest = blake2b(token.value.encode(), key=self._key).digest()
@@ -133,9 +133,9 @@ class SuppliedTokens:
             then(Refusal("UNCHECKED", "the sender has too many OAuth tokens checked at the same time; try again"))
         else:
             self._checking[digest] = _Check(self._monotonic() + _CHECK_LIMIT_S, [then])
-            self._tasks.start(self._take_checked(token, digest))
+            self._tasks.start(self._check_and_accept(token, digest))
 
-    async def _take_checked(self, token: Token, digest: bytes) -> None:
+    async def _check_and_accept(self, token: Token, digest: bytes) -> None:
         refusal = await self._check(token) or self._refusal(token)  # another principal may have come first
         check = self._checking.pop(digest, None)
         if check is None:  # the sender has not waited for it; the next attempt succeeds at once
@@ -206,8 +206,8 @@ class SuppliedTokens:
         at = refresh_time(now, token, part, period_s, buffer_s)
         return now + PAUSE_MIN_S if at is None else max(at, now + PAUSE_MIN_S)
 
-    def note_trouble(self, text: str) -> None:
-        """Note that no front-end could supply a token. It is requested again after a pause."""
+    def on_not_supplied(self, text: str) -> None:
+        """Set why no front-end could supply a token. It is requested again after a pause."""
         self.trouble = text
         self._renew_at = self._clock() + self.patience_s()
 

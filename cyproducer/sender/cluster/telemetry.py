@@ -24,7 +24,7 @@ from cyproducer.sender.telemetry.states import ClientTelemetry, State, Subscript
 __all__ = ["Telemetry"]
 
 LAST_PUSH_MS = 1000  # how long the end of the sender waits for its last push
-LOOK_AGAIN_MS = 10_000  # pause before another look, if the connected brokers lack the requests
+CHECK_AGAIN_MS = 10_000  # pause before another look, if the connected brokers lack the requests
 MISSING = (
     "brokers request metrics, but the package opentelemetry-proto is not installed, or was removed after the start of "
     "the sender, so that none are pushed: pip install 'cyproducer[telemetry]', or set enable_metrics_push=False"
@@ -48,7 +48,7 @@ class Telemetry:
         self._counts: Callable[[], Counts] = metric_table.nothing
         self._sticky: Connection | None = None  # the broker of the last request
         self._is_busy = False  # a payload is being made, or a request is in flight
-        self._look_at_ms = 0
+        self._next_check_ms = 0
         self._id_wanted = False
         self._logged_error = 0
         self._telemetry = ClientTelemetry()
@@ -99,7 +99,7 @@ class Telemetry:
     def tick(self, now_ms: int) -> int:
         """Send the request that is due. Return in how many ms something is due again."""
         due_ms = self._telemetry.due_ms(now_ms)
-        if due_ms is None or self._is_busy or now_ms < self._look_at_ms:
+        if due_ms is None or self._is_busy or now_ms < self._next_check_ms:
             return NOTHING_DUE_MS
         if due_ms > 0:
             return due_ms
@@ -117,7 +117,7 @@ class Telemetry:
         """Return the broker of the last request if it can take another one, or the one with the fewest requests."""
         known = self._sticky
         has_api = known is not None and known.versions is not None and api in known.versions
-        if known is not None and has_api and known.is_ready and known.takes_requests and not known.throttled_ms:
+        if known is not None and has_api and known.is_ready and known.can_send_request and not known.throttled_ms:
             return known
         self._sticky = self._connections.least_loaded(api)
         return self._sticky
@@ -128,9 +128,9 @@ class Telemetry:
         A sender without a subscription makes no connection only to ask for one.
         """
         if self._telemetry.terminating:
-            self._telemetry.take_back()
+            self._telemetry.push_again()
         elif self._connections.least_loaded() is not None:
-            self._look_at_ms = now_ms + LOOK_AGAIN_MS
+            self._next_check_ms = now_ms + CHECK_AGAIN_MS
         elif not asks or (self._id_wanted and self._telemetry.subscription is None):
             return self._connections.connect_any()
         return NOTHING_DUE_MS
@@ -177,9 +177,9 @@ class Telemetry:
             return
         if before is None or before.client_instance_id != found.client_instance_id:
             self._log.info("client instance id %s (KIP-714)", found.client_instance_id)
-        self._note_requested(before, found)
+        self._follow(before, found)
 
-    def _note_requested(self, before: Subscription | None, found: Subscription) -> None:
+    def _follow(self, before: Subscription | None, found: Subscription) -> None:
         if before is not None and before.delta != found.delta:
             self._since, self._since_ns = self._origin, self._origin_ns  # the receiver begins anew
         if not found.prefixes:
@@ -230,7 +230,7 @@ class Telemetry:
             telemetry.begin()  # the end has begun while this push was made, so it is the last one
         if connection is None:
             self._is_busy = False
-            telemetry.take_back()
+            telemetry.push_again()
             return
         self._sent = counts, wanted.now_ns
         body = {

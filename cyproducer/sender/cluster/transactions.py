@@ -222,7 +222,7 @@ class TransactionalProducer:
 
     def set_added(self, partitions: list[tuple[str, int]]) -> None:
         """Allow the batches of these partitions to be sent."""
-        self._table.note_added(self.index, partitions)
+        self._table.on_partitions_added(self.index, partitions)
 
     def remove(self) -> bool:
         """Free the row. Return False if something still refers to its lanes."""
@@ -271,7 +271,7 @@ class Transactions:
         self._backoff = backoff
         self._log = log
         self._producers: dict[int, TransactionalProducer] = {}  # by the index of the row
-        self._must_look = True  # at all rows: after a takeover, and when events were lost
+        self._must_check = True  # at all rows: after a takeover, and when events were lost
         self._commands = {"init": self._init, "commit": self._commit, "abort": self._abort, "offsets": self._offsets}
 
     # ------------------------------------------------------------ from outside
@@ -348,12 +348,12 @@ class Transactions:
 
     def on_lost_events(self) -> None:
         """Look at all rows soon."""
-        self._must_look = True
+        self._must_check = True
 
     def tick(self) -> None:
         """Look at all rows if that is due."""
-        if self._must_look:
-            self._must_look = False
+        if self._must_check:
+            self._must_check = False
             for index in self._table.rows():
                 self._advance(self._producer(index))
 
@@ -426,7 +426,7 @@ class Transactions:
         elif command is not None:
             self._start(producer, command.do, self._commands[command.do](producer, command), command)
         elif row.holds_up and not row.failed:
-            self._start(producer, "settle", self._await_markers(producer))
+            self._start(producer, "await markers", self._await_markers(producer))
         elif producer.partitions_to_add():
             self._start(producer, "add", self._add_partitions(producer))
 
@@ -533,7 +533,7 @@ class Transactions:
         that finds READY with the command's number answers from the stored result, and this is not called.
         """
         if producer.state is UNINITIALIZED:  # begun with a sender that has ended, supervisor included
-            await self._take_up(producer, command, COMMITTING_TRANSACTION)
+            await self._resume_end(producer, command, COMMITTING_TRANSACTION)
             await self._end_transaction(producer, command, commits=True, raises_epoch=True)
             return
         producer.refuse_if_failed()
@@ -559,7 +559,7 @@ class Transactions:
         if row.state is UNINITIALIZED and command.producer_id < 0:
             await self._init(producer, command)
         elif row.state is UNINITIALIZED:  # begun with a sender that has ended, supervisor included
-            await self._take_up(producer, command, ABORTING_TRANSACTION)
+            await self._resume_end(producer, command, ABORTING_TRANSACTION)
             # A request of that sender may still be on its way, or it has raised the epoch itself.
             await self._end_transaction(producer, command, commits=False, raises_epoch=True, is_resumed=True)
         elif row.state is READY and not row.needs_epoch:  # an empty transaction
@@ -568,7 +568,7 @@ class Transactions:
             producer.store(ABORTING_TRANSACTION)  # before the first byte of EndTxn
             await self._end_transaction(producer, command, commits=False, raises_epoch=row.needs_epoch)
 
-    async def _take_up(
+    async def _resume_end(
         self, producer: TransactionalProducer, command: TransactionCommand, state: TransactionState
     ) -> None:
         """Continue what the front-end began with a sender that has ended, supervisor included.
@@ -659,7 +659,7 @@ class Transactions:
         """Finish what the predecessor of this sender has begun: one of the states ENDING."""
         await self._calls.wait_for_cluster(lambda: self._check(producer))
         commits = producer.state is COMMITTING_TRANSACTION
-        # The predecessor may have taken it up itself: see _take_up().
+        # The predecessor may have taken it up itself: see _resume_end().
         await self._end_transaction(producer, None, commits=commits, raises_epoch=True, is_resumed=True)
 
     async def _free(self, producer: TransactionalProducer) -> None:
@@ -779,7 +779,7 @@ class Transactions:
                 group = {"group_id": group["group_id"]}
             return {**_producer_of(row), **group, "topics": _by_topic(left, "partitions", offset_of)}
 
-        def take(answer: Answer) -> int:
+        def apply_answer(answer: Answer) -> int:
             """Drop what is committed. Return the first error that is not retriable, otherwise one that is.
 
             Unlike in Java, offsets of a topic that stays unknown are given up, since an abort waits for this request.
@@ -805,7 +805,7 @@ class Transactions:
             return found[0] if found else COORDINATOR_NOT_AVAILABLE * bool(left)
 
         coordinator, last = (GROUP, command.group["group_id"]), NEVER if row.v2 else V1_LAST
-        _, code = await self._ask(producer, ApiKey.TXN_OFFSET_COMMIT, body, take, is_first, coordinator, last)
+        _, code = await self._ask(producer, ApiKey.TXN_OFFSET_COMMIT, body, apply_answer, is_first, coordinator, last)
         if code:
             raise failure_of(ApiKey.TXN_OFFSET_COMMIT, code)
 

@@ -80,7 +80,7 @@ class Attaching:
             return
         self._table.watch_process(peer)
         self._ending.extend_idle_timeout(settings["sender_idle_timeout_ms"])
-        self._table.refusals.note(peer, logging.INFO, "attached", attach_id=peer.attach_id, app=peer.app)
+        self._table.refusals.log(peer, logging.INFO, "attached", attach_id=peer.attach_id, app=peer.app)
         for text in self.standing_warnings:
             peer.send({"op": "warning", "message": text})
 
@@ -103,7 +103,7 @@ class Attaching:
         _check_agreement(request, self._facts.public_settings)
         self._check_network(request, message.get("network_namespace", self._network_namespace))
         self._table.quotas.check_front_end(peer)
-        peer.take(arena_fd, pidfd, self._table.front_ends.values())
+        peer.keep_process(arena_fd, pidfd, self._table.front_ends.values())
         request.settings["other_user"] = not peer.is_owner
         fds.clear()
         if DEBUG:
@@ -206,7 +206,7 @@ class Attaching:
         if DEBUG:
             crashpoint("attach.before-answer")
         taken = peer.send(answer, (outcomes, snapshot, wake))
-        self._table.unread.note(peer)
+        self._table.unread.add(peer)
         if DEBUG:
             crashpoint("attach.answered")
         for fd in (outcomes, snapshot, wake):
@@ -226,7 +226,7 @@ class Attaching:
         # Front-ends receive every warning. If each new process is refused for lack of resources, one warning is enough.
         level = logging.INFO if error.shortage and self._shortage_logged else logging.WARNING
         self._shortage_logged |= bool(error.shortage)
-        self._table.refusals.note(peer, level, "an attach was refused", why=error)
+        self._table.refusals.log(peer, level, "an attach was refused", why=error)
         self._table.end(peer, "refused")
 
     def _refuse_during_drain(self, peer: Peer) -> None:
@@ -237,7 +237,7 @@ class Attaching:
             self._table.end(peer, "it does not read the answer")
         elif peer.pid not in self._waiting_pids:
             self._waiting_pids.add(peer.pid)
-            self._table.refusals.note(peer, logging.INFO, "a process waits for the end of this sender")
+            self._table.refusals.log(peer, logging.INFO, "a process waits for the end of this sender")
 
 
 def _check_layout(message: dict[str, Any]) -> None:

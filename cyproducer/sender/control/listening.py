@@ -88,7 +88,7 @@ class Listening:
         """Return when resume() must be called; None without a pause."""
         return self._paused_until
 
-    def note_closed_connection(self) -> None:
+    def on_closed_connection(self) -> None:
         """End a pause early: a descriptor is free."""
         if self._paused_until is not None:
             self._paused_until = self._clock()

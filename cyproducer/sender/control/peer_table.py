@@ -151,12 +151,12 @@ class PeerTable:
                 crashpoint("reclaim.detached")
             if peer.attach_id in self.commanding:
                 self.end(self.commanding[peer.attach_id], HUNG_UP)
-            self.refusals.note(peer, logging.INFO, "detached", attach_id=peer.attach_id, app=peer.app, why=why)
+            self.refusals.log(peer, logging.INFO, "detached", attach_id=peer.attach_id, app=peer.app, why=why)
         elif why != HUNG_UP and not peer.awaits_retry:
-            self.refusals.note(peer, logging.INFO, "a connection was closed", why=why)
+            self.refusals.log(peer, logging.INFO, "a connection was closed", why=why)
         self.unread.end(peer)
         peer.close()
-        self._listening.note_closed_connection()
+        self._listening.on_closed_connection()
 
     def detach(self, attach_id: int) -> None:
         """Detach a front-end from the engine, which still delivers its batches. A second call does nothing."""
@@ -189,7 +189,7 @@ class PeerTable:
             peer = self.front_ends.get(attach_id)
             if peer is not None:
                 text = "a front-end broke the protocol and is detached"
-                self.refusals.note(peer, logging.WARNING, text, attach_id=attach_id, app=peer.app, why=why)
+                self.refusals.log(peer, logging.WARNING, text, attach_id=attach_id, app=peer.app, why=why)
                 text = "the sender detached this process, whose shared memory was overwritten; see the sender's log"
                 peer.send({"op": "detached", "message": text})
                 self.end(peer, "its shared memory violates the protocol")
@@ -229,4 +229,4 @@ class PeerTable:
         """Send an answer that may be too large for a message, in a memfd. Raise OSError."""
         with self._reserve.released():
             peer.send_file(f"cyproducer-{name}", json.dumps(make()).encode())
-            self.unread.note(peer)
+            self.unread.add(peer)

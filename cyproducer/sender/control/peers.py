@@ -123,8 +123,8 @@ class Peer:
         challenge, self.challenge = self.challenge, ""
         return challenge
 
-    def note_want(self, name: str) -> bool:
-        """Note a topic that it requests; True for the first request. Raise OverflowError for too many topics."""
+    def add_wanted(self, name: str) -> bool:
+        """Add a topic that it requests; True for the first request. Raise OverflowError for too many topics."""
         if name in self.wanted:
             return False
         if len(self.wanted) >= TOPICS_PER_FRONT_END:
@@ -134,8 +134,8 @@ class Peer:
         self.wanted.add(name)
         return True
 
-    def take(self, arena_fd: int, pidfd: int, others: Iterable["Peer"]) -> None:
-        """Take the pidfd over. Raise RefusedError if the arena belongs to another front-end already."""
+    def keep_process(self, arena_fd: int, pidfd: int, others: Iterable["Peer"]) -> None:
+        """Keep the pidfd. Raise RefusedError if the arena belongs to another front-end already."""
         status = os.fstat(arena_fd)
         arena = status.st_dev, status.st_ino
         if any(other.arena == arena for other in others):

@@ -166,23 +166,23 @@ class RefusalLog:
     def __init__(self, log: logging.Logger, clock: Callable[[], float]) -> None:
         self._log = log
         self._clock = clock
-        self._noted: dict[tuple[int, str], tuple[float, int]] = {}
+        self._logged: dict[tuple[int, str], tuple[float, int]] = {}
 
-    def note(self, peer: Peer, level: int, reason: str, **more: Any) -> None:
+    def log(self, peer: Peer, level: int, reason: str, **more: Any) -> None:
         """Log `reason` about a peer. For the owner log it always."""
         extra = {"peer": peer.shown_pid, "uid": peer.uid, **more}
         if peer.account != OWNER:
             now = self._clock()
             key = peer.account, reason
-            if key not in self._noted and len(self._noted) >= LOG_KEYS_MAX:
-                self._noted = {known: seen for known, seen in self._noted.items() if now < seen[0]}
-                if len(self._noted) >= LOG_KEYS_MAX:
+            if key not in self._logged and len(self._logged) >= LOG_KEYS_MAX:
+                self._logged = {known: seen for known, seen in self._logged.items() if now < seen[0]}
+                if len(self._logged) >= LOG_KEYS_MAX:
                     return
-            until, unlogged = self._noted.get(key, (now, 0))
+            until, unlogged = self._logged.get(key, (now, 0))
             if now < until:
-                self._noted[key] = until, unlogged + 1
+                self._logged[key] = until, unlogged + 1
                 return
-            self._noted[key] = now + LOG_PAUSE_S, 0
+            self._logged[key] = now + LOG_PAUSE_S, 0
             if unlogged:
                 extra["before"] = f"{unlogged} more of this kind"
         self._log.log(level, reason, extra=fields(**extra))
@@ -290,8 +290,8 @@ class UnreadDescriptors:
         """Whether it keeps a connection that has ended."""
         return bool(self._kept)
 
-    def note(self, peer: Peer) -> None:
-        """Note that an answer with descriptors was sent."""
+    def add(self, peer: Peer) -> None:
+        """Watch a peer to which an answer with descriptors was sent."""
         if peer.account != OWNER and peer.unread_descriptors:
             self._peers.setdefault(peer.account, {})[peer] = None
 
@@ -327,7 +327,7 @@ class UnreadDescriptors:
             self._kept.setdefault(peer.account, []).append((kept, count))
         self._forget(peer)
 
-    def look(self) -> None:
+    def close_read(self) -> None:
         """Close the kept connections whose answers are read, or whose peer has closed its end."""
         for account, held in list(self._kept.items()):
             for sock, _ in [each for each in held if _is_read(each[0])]:

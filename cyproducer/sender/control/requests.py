@@ -58,7 +58,7 @@ class Requests:
             "attach": Operation(attaching.attach, of_front_end=False),
             "want": Operation(self._ignore, of_front_end=True),  # want() has handled it
             "close": Operation(self._close, of_front_end=True),
-            "token": Operation(lambda peer, message, fds: tokens.take(peer, message), of_front_end=False),
+            "token": Operation(lambda peer, message, fds: tokens.on_token(peer, message), of_front_end=False),
             "transaction": Operation(self._command_transaction, of_front_end=False),
             "transactions": Operation(self._ask_about_transactions, of_front_end=False),
             "client_instance_id": Operation(self._client_instance_id),
@@ -100,14 +100,14 @@ class Requests:
         try:
             if name not in peer.wanted:
                 self._table.quotas.check_topic(peer, self._table.front_ends.values())
-            is_new_topic = peer.note_want(name)
+            is_new_topic = peer.add_wanted(name)
             self._metadata.want(peer.attach_id, name, wanted.partition)
         except (OverflowError, ValueError) as error:
             peer.send({"op": "refused", "topic": name, "message": str(error)})
             if not peer.refusal_logged:
                 peer.refusal_logged = True
                 text = "cannot request metadata of a topic"
-                self._table.refusals.note(peer, logging.WARNING, text, app=peer.app, topic=name, why=error)
+                self._table.refusals.log(peer, logging.WARNING, text, app=peer.app, topic=name, why=error)
         return is_new_topic
 
     def _ignore(self, peer: Peer, message: Message, fds: list[int]) -> None:
@@ -168,7 +168,7 @@ class Requests:
                 self._table.send_document(peer, "transactions", lambda: result)
             except (OSError, MemoryError) as error:
                 text = "a process gets no answer about transactions"
-                self._table.refusals.note(peer, logging.WARNING, text, why=error or "no memory")
+                self._table.refusals.log(peer, logging.WARNING, text, why=error or "no memory")
                 self._table.end(peer, "its answer could not be sent")
 
         try:

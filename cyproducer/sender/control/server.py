@@ -70,7 +70,7 @@ class ControlServer:
                 self._accept()
             elif not self.table.end_if_process_ended(fd) and fd in self.table.peers:
                 self._handle(self.table.peers[fd])
-        self._status.note_cluster()
+        self._status.keep_cluster_id()
         self._failures.collect()
         self.table.update()
         self._run_timers()
@@ -93,7 +93,7 @@ class ControlServer:
 
     def _run_timers(self) -> None:
         self.table.budget.wake()
-        self.table.unread.look()
+        self.table.unread.close_read()
         self._reserve.fill()
         now = self._clock()
         for peer in [p for p in self.table.unfinished.values() if p.deadline is not None and p.deadline <= now]:
@@ -123,7 +123,7 @@ class ControlServer:
                 peer.send({"op": "ended"})
             self.table.end(peer, "the sender is ending")
         self.table.unread.close()
-        dropped.settle()  # an answer is lost if its connection ends with an unread message
+        dropped.wait_until_closed()  # an answer is lost if its connection ends with an unread message
         return waiting
 
     # ------------------------------------------------------------------ connections
@@ -168,7 +168,7 @@ class ControlServer:
             self.table.end(peer, HUNG_UP)
             return
         text = "a process was refused: --allow-uid and --allow-gid do not include it"
-        self.table.refusals.note(peer, logging.WARNING, text, gid=peer.gid)
+        self.table.refusals.log(peer, logging.WARNING, text, gid=peer.gid)
         peer.send(refusal("REFUSED", f"uid {peer.uid} may not use this sender (see --allow-uid, --allow-gid)"))
         self.table.end(peer, "refused")
 

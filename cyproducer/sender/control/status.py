@@ -65,7 +65,7 @@ class Status:
         self._facts = facts
         self._began_at = time.time()
 
-    def note_cluster(self) -> None:
+    def keep_cluster_id(self) -> None:
         """Keep the last known cluster id: in an outage the engine starts from the bootstrap servers, without it."""
         found = self._metadata.cluster_id
         if found is not None and found != self._facts.cluster_id:
@@ -74,7 +74,7 @@ class Status:
 
     def describe(self) -> dict[str, Any]:
         """Return the status as `cyproducer status --json` shows it."""
-        self.note_cluster()
+        self.keep_cluster_id()
         self._failures.collect()
         facts, figures, totals = self._facts, self._front_ends.describe(), self._loop.totals()
         return {
@@ -112,7 +112,7 @@ class Status:
                "running": else, also if it is idle and has closed its connections
         ok     whether it is starting or running
         """
-        self.note_cluster()
+        self.keep_cluster_id()
         connected = sum(row["state"] == ConnectionState.READY for row in self._connections.describe())
         last_error = self._metadata.present_error()
         if self._ending.is_draining:

@@ -184,7 +184,7 @@ class Takeover:
             if other is not peer:
                 self._table.end(other, "a takeover needs its descriptors")
         self._listening.hang_up_all()
-        dropped.settle()
+        dropped.wait_until_closed()
         return self._line.give(message, (peer.fd,))
 
     def hand_over(self) -> Handover:

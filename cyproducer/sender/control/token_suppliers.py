@@ -49,7 +49,7 @@ class TokenSuppliers:
 
     # ------------------------------------------------------------------ messages
 
-    def take(self, peer: Peer, message: dict[str, Any]) -> None:
+    def on_token(self, peer: Peer, message: dict[str, Any]) -> None:
         """Take a token, or the reason why there is none. The answer to a token comes when a broker has checked it."""
         tokens = self._tokens
         if tokens is None:
@@ -66,21 +66,24 @@ class TokenSuppliers:
             self._refuse(peer, "MALFORMED", str(error))
             return
         if token.trouble is not None:
-            self._note_supplier(peer)
+            self._add_supplier(peer)
             self._on_failure(peer, token.trouble)
             return
         peer.deadline = None if peer not in self._table.unfinished.values() else self._clock() + CHECK_S
-        tokens.take_new(
-            token.value, token.expires_at, token.extensions, lambda refused: self._on_taken(peer, token.serve, refused)
+        tokens.accept_new(
+            token.value,
+            token.expires_at,
+            token.extensions,
+            lambda refused: self._on_accepted(peer, token.serve, refused),
         )
 
-    def _on_taken(self, peer: Peer, serves: bool, refused: "Refusal | None") -> None:
+    def _on_accepted(self, peer: Peer, serves: bool, refused: "Refusal | None") -> None:
         if refused is None:
             self._hand_to_supervisor()
         if self._table.peers.get(peer.fd) is not peer:
             return  # it has hung up
         if serves:
-            self._note_supplier(peer)  # also if this token is refused: it may get a better one
+            self._add_supplier(peer)  # also if this token is refused: it may get a better one
         if refused is not None:
             self._refuse(peer, refused.name, refused.text)
             return
@@ -95,14 +98,14 @@ class TokenSuppliers:
         assert self._tokens is not None
         self._line.tell({"op": "token", "token": self._tokens.for_successor()})
 
-    def _note_supplier(self, peer: Peer) -> None:
+    def _add_supplier(self, peer: Peer) -> None:
         self._table.finish(peer)
         if peer not in self._suppliers:
             self._suppliers.append(peer)
 
     def _refuse(self, peer: Peer, name: str, text: str) -> None:
         peer.send(refusal(name, text))
-        self._table.refusals.note(peer, logging.WARNING, "an OAuth token was refused", why=text)
+        self._table.refusals.log(peer, logging.WARNING, "an OAuth token was refused", why=text)
         if self._asked is peer and name == "UNCHECKED":
             self._left = 0  # no broker can be asked, so a token of the next process would not help
         if peer in self._suppliers:
@@ -150,7 +153,7 @@ class TokenSuppliers:
                 self._asked, self._until = peer, self._clock() + self._tokens.patience_s()
                 return
         self._left = 0
-        self._tokens.note_trouble(trouble)
+        self._tokens.on_not_supplied(trouble)
         if trouble != self._trouble:
             self._trouble = trouble
             self._log.warning("there is no new OAuth token: %s; the sender asks again", trouble)
@@ -159,4 +162,4 @@ class TokenSuppliers:
         if self._asked is peer:
             self._ask_next(text)
         elif self._tokens is not None and self._asked is None and self._tokens.current is None:
-            self._tokens.note_trouble(text)
+            self._tokens.on_not_supplied(text)

@@ -82,7 +82,7 @@ cdef class Nodes:
             node.connections.error_bytes = 0
             allow_batches(node)
 
-    def note_error(self, uint32_t index, bytes text):
+    def set_error(self, uint32_t index, bytes text):
         """Set why the broker cannot be used, in UTF-8, until ready() is called. Batches that expire tell it."""
         cdef Node *node = self._node(index)
         node.connections.error_bytes = <uint32_t>min(len(text), sizeof(node.connections.error))

@@ -195,7 +195,7 @@ cdef bint read_submissions(Core *core, FrontEnd *front_end) noexcept nogil:
     for _taken in range(min(tail - front_end.intake.submit_head, <uint64_t>HINTS_PER_TURN)):
         if front_end.intake.violation:
             break
-        entry = submit_take(front_end.submit_ring, front_end.submit_mask, front_end.intake.submit_head)
+        entry = submit_read(front_end.submit_ring, front_end.submit_mask, front_end.intake.submit_head)
         front_end.intake.submit_head += 1
         _read_hint(core, front_end, submit_kind(entry), submit_slot(entry), submit_generation(entry))
         CRASHPOINT(b"accumulate.hint-taken")

@@ -180,7 +180,7 @@ cdef class Loop:
         cdef Node *node = self.core.connection.nodes[index]
         return CONNECTION_STATES[node.connection.state], node.connection.in_flight
 
-    def takes_requests(self, uint32_t index):
+    def can_send_request(self, uint32_t index):
         """Return whether the broker can take another request, as canSendRequest() in Kafka's NetworkClient.
 
         It is ready and does not throttle, has read what was sent, and has less than the allowed requests in flight.
@@ -195,17 +195,17 @@ cdef class Loop:
         """Send the broker no requests for `throttle_ms`, as it demands in an answer."""
         throttle(self.core.connection.nodes[index], monotonic_ns(), throttle_ms)
 
-    def note_throttle(self, int32_t throttle_ms):
+    def count_throttle(self, int32_t throttle_ms):
         """Count the throttle time of a response, whether or not the client must wait for it."""
         update_clock(self.core)
         count_throttle(self.core, throttle_ms)
 
-    def note_auth(self, bint failed):
-        """Note that authentication has failed and no broker can be used, or that a broker is ready."""
+    def set_auth_failed(self, bint failed):
+        """Set whether authentication has failed and no broker can be used. It has not once a broker is ready."""
         self.core.loop.auth_failed = failed
 
-    def note_metadata(self):
-        """Note that metadata has come."""
+    def set_metadata_time(self):
+        """Set the time of the last metadata, for the metrics."""
         store_relaxed(&self.core.metrics.metadata_ns, monotonic_ns())
 
     def throttled_ms(self, uint32_t index):

@@ -204,7 +204,7 @@ cdef object restore_front_end(Core *core, FrontEnd *front_end, bint ended):
     # outcome that the place held has a newer outcome.
     position = front_end.outcome.outcome_tail - entries + 1 if front_end.outcome.outcome_tail >= entries else 0
     while position != front_end.outcome.outcome_tail:
-        outcome_take(front_end.outcome_ring, front_end.outcome_mask, position, &outcome)
+        outcome_read(front_end.outcome_ring, front_end.outcome_mask, position, &outcome)
         position += 1
         if outcome.slot < front_end.slot_count:
             published = &front_end.recovery.published[outcome.slot]

@@ -177,8 +177,8 @@ cdef class TlsStream:
         self.flush()
         return 0
 
-    cdef int32_t note(self, object error) noexcept:
-        """Note the error that ends the connection. Return the reason to close it.
+    cdef int32_t set_error(self, object error) noexcept:
+        """Set the error that ends the connection. Return the reason to close it.
 
         An end or a break has the same reason as without TLS: it may tell that a request was too large.
         """
@@ -197,7 +197,7 @@ cdef ssize_t tls_write(void *stream, const iovec *pieces, int count, int32_t *re
         try:
             written = (<TlsStream>stream).write(pieces, count)
         except BaseException as error:
-            reason[0] = (<TlsStream>stream).note(error)
+            reason[0] = (<TlsStream>stream).set_error(error)
             return -1
     if written == 0:
         reason[0] = EAGAIN
@@ -216,7 +216,7 @@ cdef ssize_t tls_read(void *stream, uint8_t *into, size_t size, bint may_receive
         try:
             got = (<TlsStream>stream).read(into, <Py_ssize_t>size, may_receive)
         except BaseException as error:
-            reason[0] = (<TlsStream>stream).note(error)
+            reason[0] = (<TlsStream>stream).set_error(error)
             return -1
     if got < 0:
         reason[0] = EAGAIN

@@ -17,7 +17,7 @@ cdef enum:
 
 
 cdef class TopicNumbers:
-    """The numbers of one sender that are being given back. Call retire(), search() until it is True, then settle()."""
+    """The numbers of one sender that are being given back. Call retire(), search() until it is True, then reclaim()."""
 
     cdef FrontEnds front_ends
     cdef Core *core
@@ -65,7 +65,7 @@ cdef class TopicNumbers:
             done = _search(self.core)
         return done
 
-    def settle(self):
+    def reclaim(self):
         """Give the retired numbers back that no batch has. Return (names that gave theirs back, names that keep it).
 
         Names that are in the metadata again are in neither. Return None if events must be taken first, since they can
@@ -75,7 +75,7 @@ cdef class TopicNumbers:
         cdef list free_ones = [], kept = [], given = []
         if self.core.outcome.event_count:
             return None
-        _note_references(self.core)
+        _hold_referenced_topics(self.core)
         for number in self._retired:
             if self.core.topics.table[number].topic_numbers.retired:
                 in_use = (
@@ -158,8 +158,8 @@ cdef bint _search(Core *core) noexcept nogil:
     return True
 
 
-cdef void _note_references(Core *core) noexcept nogil:
-    """Note which topics requests for the states of producers, and the table of failures, refer to."""
+cdef void _hold_referenced_topics(Core *core) noexcept nogil:
+    """Hold the topics to which requests for the states of producers, and the table of failures, refer to."""
     cdef uint32_t index, at
     cdef Node *node
     for index in range(core.connection.node_count):

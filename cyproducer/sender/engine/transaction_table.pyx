@@ -138,7 +138,7 @@ cdef class TransactionTable:
             lane = lane.topics.next_of_transaction
         return found
 
-    def note_added(self, index, partitions):
+    def on_partitions_added(self, index, partitions):
         """Allow the batches of these [(topic, partition)] to be sent."""
         cdef Lane *lane = self._row(index).lanes
         added = set(partitions)

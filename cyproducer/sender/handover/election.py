@@ -80,10 +80,10 @@ class Election:
         fd = _try_lock(self.rendezvous.lock)
         if fd < 0:
             return False
-        self.take_lock(fd)
+        self.replace_lock(fd)
         return True
 
-    def take_lock(self, fd: int) -> None:
+    def replace_lock(self, fd: int) -> None:
         """Replace the lock with another open file description, and take ownership of it."""
         self.forget()
         self.lock_fd = fd

@@ -168,7 +168,7 @@ class Predecessor:
         """
         try:
             check_descriptors(message.get("op"), fds)
-            self._take(message, fds)
+            self._apply(message, fds)
         except InvalidMessageError as error:
             control_messages.discard(fds)
             raise SenderUnavailableError(
@@ -180,7 +180,7 @@ class Predecessor:
             control_messages.discard(fds)
             raise
 
-    def _take(self, message: dict[str, Any], fds: list[int]) -> None:
+    def _apply(self, message: dict[str, Any], fds: list[int]) -> None:
         """Raise InvalidMessageError before anything is taken over."""
         op, handover = message.get("op"), self.handover
         if op == "post":

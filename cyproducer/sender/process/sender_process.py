@@ -180,7 +180,7 @@ class Serving:
                 self._on_signal(engine, control, str(message.get("name")))
             elif message.get("op") == "names" and len(fds) == 2:
                 lock, listener = fds
-                self.post.election.take_lock(lock)
+                self.post.election.replace_lock(lock)
                 self.post.listener = socket.socket(fileno=listener)
                 control.server.listen_on(self.post.listener)
                 continue

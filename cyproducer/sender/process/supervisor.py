@@ -183,7 +183,7 @@ class Supervisor:
             return
         # Before the messages are read: a sender that has ended sends no more, so none is missed.
         gone = child.pidfd in ready
-        self._take_messages(child)
+        self._handle_messages(child)
         if gone:
             self._on_end(child)
         elif self._successor is not None:
@@ -209,7 +209,7 @@ class Supervisor:
         if self.handover.end_signals >= _SIGNALS_MAX:
             self.child.kill()
 
-    def _take_messages(self, child: Child) -> None:
+    def _handle_messages(self, child: Child) -> None:
         for message, fds in received(child.socket):
             op = message.get("op")
             if op == "started":
@@ -245,7 +245,7 @@ class Supervisor:
     def _on_end(self, child: Child) -> None:
         if DEBUG:
             crashpoint("supervise.sender-gone")
-        self._take_messages(child)
+        self._handle_messages(child)
         how = reap(child.pidfd)
         reap_orphans()
         if DEBUG:
@@ -339,7 +339,7 @@ class Supervisor:
 
     def _restore_names(self, child: Child) -> None:
         if self.names.missing():
-            self._take_messages(child)  # an ending sender sends "draining" before it unlinks its files
+            self._handle_messages(child)  # an ending sender sends "draining" before it unlinks its files
             if not self.handover.draining:
                 self._names_unsent |= self.names.make_again()
                 self.failures.changed()  # the file of failures was removed as well
@@ -361,7 +361,7 @@ class Supervisor:
         if not self._has_ended(child):
             successor.close()
             return
-        self._take_messages(child)
+        self._handle_messages(child)
         reap(child.pidfd)
         child.close()
         self.child = None

@@ -12,14 +12,14 @@ import threading
 import time
 from collections import deque
 
-__all__ = ["drop", "settle", "shut"]
+__all__ = ["drop", "shut", "wait_until_closed"]
 
 #: So many connections may wait while one of them takes long.
 _PATIENT = 8
 _WAITING_MAX = 64
 _PAUSE_S = 0.001
 _PAUSES_MAX = 10
-_SETTLE_S = 0.2
+_CLOSE_S = 0.2
 _MESSAGES_MAX = 4096
 #: Space for the credentials of a message and for nothing else.
 _SPACE = socket.CMSG_SPACE(12)
@@ -114,9 +114,9 @@ def drop(sock: socket.socket) -> None:
         sock.close()
 
 
-def settle() -> None:
+def wait_until_closed() -> None:
     """Wait for a moment, until all connections are closed that drop() was given."""
-    give_up = time.monotonic() + _SETTLE_S
+    give_up = time.monotonic() + _CLOSE_S
     while _dropper.thread is not None and time.monotonic() < give_up:
         _dropper.interrupt()
         time.sleep(_PAUSE_S)

@@ -103,7 +103,7 @@ class ClientTelemetry:
         """Note that the request that is due is being made."""
         self.state = _BEGUN[self.state]
 
-    def take_back(self) -> None:
+    def push_again(self) -> None:
         """Note that the push that was being made could not be sent; it is due again."""
         if self.state is State.PUSH_IN_PROGRESS:
             self.state = State.PUSH_NEEDED
@@ -159,7 +159,7 @@ class ClientTelemetry:
 
     def on_not_made(self, now_ms: int) -> None:
         """Note that the payload of the push could not be made; the next one is due after the interval."""
-        self.take_back()
+        self.push_again()
         self._pause(self._interval_ms(), now_ms)
 
     def terminate(self) -> None:

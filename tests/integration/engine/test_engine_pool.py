@@ -331,7 +331,7 @@ def test_a_transaction_does_not_wait_for_the_batches_of_another_one(rig, v2: boo
                 rig.send(index, partition, records=1)
         rig.engine.run(0)
         for row in rows:
-            table.note_added(row, everywhere)
+            table.on_partitions_added(row, everywhere)
         last = {index: len(rig.sent[index]) - 1 for index in indexes}
         run_until(rig.engine, lambda: all(acknowledged(rig, index, last[index]) for index in indexes[1:]))
         was_first = last[indexes[0]] not in rig.heard[indexes[0]]

@@ -43,10 +43,10 @@ def start() -> Iterator[Start]:
         broker.__enter__()
         rig = Rig(broker, **{"request_timeout_ms": 10_000, **settings})
         ends.append((rig, broker))
-        rig.engine._telemetry._look_at_ms = 1 << 60  # the requests begin behind the first batch
+        rig.engine._telemetry._next_check_ms = 1 << 60  # the requests begin behind the first batch
         rig.attach()
         deliver(rig, partitions)
-        rig.engine._telemetry._look_at_ms = 0
+        rig.engine._telemetry._next_check_ms = 0
         return rig, telemetry
 
     yield start

@@ -193,7 +193,7 @@ def test_without_a_new_epoch_sequences_continue(rig, broker):
         producer.ready()
         producer.send(b"v")
         run_until(rig.engine, lambda: producer.table.partitions_to_add(producer.row))
-        producer.table.note_added(producer.row, producer.table.partitions_to_add(producer.row))
+        producer.table.on_partitions_added(producer.row, producer.table.partitions_to_add(producer.row))
         assert [error for _, error in producer.results(1)] == [0]
     assert len(broker.partitions[0].values) == 3
 
@@ -207,10 +207,10 @@ def test_before_kip_890_nothing_is_sent_before_the_partition_is_added(rig, broke
         rig.engine.run(20)
     assert broker.produced == []
     assert sorted(producer.table.partitions_to_add(producer.row)) == [(broker.topic, 0), (broker.topic, 2)]
-    producer.table.note_added(producer.row, [(broker.topic, 2)])
+    producer.table.on_partitions_added(producer.row, [(broker.topic, 2)])
     assert producer.results(1) == [(sent[1], 0)]
     assert producer.table.partitions_to_add(producer.row) == [(broker.topic, 0)]
-    producer.table.note_added(producer.row, [(broker.topic, 0)])
+    producer.table.on_partitions_added(producer.row, [(broker.topic, 0)])
     assert producer.results(1) == [(sent[0], 0)]
     assert max(broker.versions[0]) == 11
     producer.ready()

@@ -149,7 +149,7 @@ def test_a_topic_that_is_used_during_the_search_keeps_its_number(rig: Rig, clock
     rig.engine.want_topic(rig.front_ends[0].attach_id, rig.broker.topic)
     while not numbers.search():
         pass
-    assert numbers.settle() == ([], [])
+    assert numbers.reclaim() == ([], [])
     assert identifier(rig, rig.broker.topic) == former
 
 
@@ -160,7 +160,7 @@ def test_a_batch_that_was_committed_before_the_search_is_delivered(rig: Rig, clo
     assert numbers.retire([rig.broker.topic]) == []
     while not numbers.search():
         pass
-    assert numbers.settle() == ([], [rig.broker.topic])
+    assert numbers.reclaim() == ([], [rig.broker.topic])
     rig.finish()
 
 
@@ -205,7 +205,7 @@ def test_a_higher_epoch_than_the_last_one_needs_another_producer_id(rig: Rig, cl
     assert numbers.retire([rig.broker.topic]) == []
     while not numbers.search():
         pass
-    assert numbers.settle() == ([], [rig.broker.topic])
+    assert numbers.reclaim() == ([], [rig.broker.topic])
     come_back(rig)
     rig.deliver(0, 0)
     assert layout.read_from(rig.engine.regions()[0], "cyp_state_header", 0, "producer_id") != first
@@ -308,10 +308,10 @@ def test_a_broker_that_is_down_does_not_keep_the_numbers(rig: Rig, clock: list[i
         assert numbers.retire([rig.broker.topic]) == []  # at once: the shares were not published yet
         while not numbers.search():
             pass
-        settled = numbers.settle()
-        while settled is None:
+        reclaimed = numbers.reclaim()
+        while reclaimed is None:
             rig.engine.run(0)
-            settled = numbers.settle()
+            reclaimed = numbers.reclaim()
         come_back(rig)
         for partition in range(3):
             rig.send(0, partition)

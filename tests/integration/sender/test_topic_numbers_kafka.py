@@ -35,8 +35,8 @@ class Impatient(metadata.Metadata):
 engine.Metadata = Impatient
 
 class Telling(metadata.TopicNumbers):
-    def settle(self):
-        found = super().settle()
+    def reclaim(self):
+        found = super().reclaim()
         if found and found[0]:
             print("given back:", *found[0], file=sys.stderr, flush=True)
         return found

@@ -180,7 +180,7 @@ def test_a_change_of_all_topics_is_applied_in_several_iterations(sender):
         sender.answer()
         settle(sender)
     before = sender.loop.calls["set_leaders"]
-    sender.metadata._settle_later(sender.engine._cluster.rebootstrap().topics)
+    sender.metadata._schedule_publication(sender.engine._cluster.rebootstrap().topics)
     assert settle(sender) <= PARTITIONS_PER_ITERATION // (1 + PARTITIONS) + 1
     assert sender.loop.calls["set_leaders"] - before == len(names)
     assert {leaders for _, _, leaders in sender.engine._front_ends.snapshot.read()[3].values()} == {bytes(PARTITIONS)}

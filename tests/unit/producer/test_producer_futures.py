@@ -502,7 +502,7 @@ def test_a_batch_that_finishes_before_it_is_waited_for(sender, producer, monkeyp
     session = producer._channel().session
 
     def finish():
-        wait_until(lambda: session.look() == 0 and not session.owner.unfinished())
+        wait_until(lambda: session.poll() == 0 and not session.owner.unfinished())
         return False
 
     monkeypatch.setattr(native, "is_patched", finish)

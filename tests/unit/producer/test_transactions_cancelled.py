@@ -141,7 +141,7 @@ def test_a_call_is_interrupted_in_its_event_loop(sender, name):
         return lambda: loop.run_until_complete(call)
 
     def is_callback(frame):
-        return frame.f_code.co_name in ("_resolve", "_serve", "_settle") or is_finalizer(frame)
+        return frame.f_code.co_name in ("resolve", "_serve") or is_finalizer(frame)
 
     moments = 0
     try:

@@ -510,14 +510,14 @@ def with_leaders() -> ClusterMetadata:
 
 def test_a_newer_leader_that_a_broker_names_is_taken():
     metadata = with_leaders()
-    change = metadata.take_leaders({("a", 1): (2, 6)}, {2: ("two", 9092, None)})
+    change = metadata.apply_leaders({("a", 1): (2, 6)}, {2: ("two", 9092, None)})
     assert (change.topics, change.brokers) == ({"a"}, False)
     assert metadata.topics["a"].partitions == [PartitionMetadata(1, 5, 0), PartitionMetadata(2, 6, 0)]
 
 
 def test_a_named_leader_that_was_not_known_is_added_with_the_other_endpoints():
     metadata = with_leaders()
-    change = metadata.take_leaders({("a", 0): (3, 6)}, {3: ("three", 9092, "r"), 1: ("moved", 9093, None)})
+    change = metadata.apply_leaders({("a", 0): (3, 6)}, {3: ("three", 9092, "r"), 1: ("moved", 9093, None)})
     assert change.brokers
     assert metadata.brokers == {1: ("moved", 9093, None), 2: ("two", 9092, None), 3: ("three", 9092, "r")}
 
@@ -536,7 +536,7 @@ def test_a_named_leader_that_was_not_known_is_added_with_the_other_endpoints():
 )
 def test_a_named_leader_that_does_not_count_changes_nothing(hint):
     metadata = with_leaders()
-    change = metadata.take_leaders(hint, {3: ("three", 9092, None), 4: ("four", 70_000, None)})
+    change = metadata.apply_leaders(hint, {3: ("three", 9092, None), 4: ("four", 70_000, None)})
     assert change == MetadataChange()
     assert metadata.topics["a"].partitions[0] == PartitionMetadata(1, 5, 0)
     assert 3 not in metadata.brokers
@@ -545,4 +545,4 @@ def test_a_named_leader_that_does_not_count_changes_nothing(hint):
 def test_a_named_leader_does_not_count_while_the_bootstrap_servers_are_asked():
     metadata = with_leaders()
     metadata.rebootstrap()
-    assert metadata.take_leaders({("a", 0): (1, 6)}, {1: ("one", 9092, None)}) == MetadataChange()
+    assert metadata.apply_leaders({("a", 0): (1, 6)}, {1: ("one", 9092, None)}) == MetadataChange()

@@ -38,7 +38,7 @@ def test_only_a_refusal_before_the_first_answer_counts(
     """An error of a connection that the broker has accepted says nothing about the credentials."""
     counted: list[dict[str, Any]] = []
     nodes: Any = SimpleNamespace(
-        count_authentication=lambda **what: counted.append(what), note_error=lambda *error: None, answers=lambda node: 0
+        count_authentication=lambda **what: counted.append(what), set_error=lambda *error: None, answers=lambda node: 0
     )
     loop: Any = SimpleNamespace(connection_state=lambda node: ("closed", 0))
     settings = Settings.parse(bootstrap_servers="localhost:9093", security_protocol="SSL").sender_settings()

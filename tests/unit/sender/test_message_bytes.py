@@ -229,7 +229,7 @@ class Tokens:
     def __init__(self) -> None:
         self.taken: list[tuple[Any, ...]] = []
 
-    def take_new(self, value: str, expires_at: Any, extensions: dict[str, str], then: Callable[[Any], None]) -> None:
+    def accept_new(self, value: str, expires_at: Any, extensions: dict[str, str], then: Callable[[Any], None]) -> None:
         self.taken.append((value, expires_at, extensions))
         then(None)
 
@@ -242,7 +242,7 @@ class Tokens:
     def due_in_s(self) -> float:
         return 0.0
 
-    def note_trouble(self, text: str) -> None:
+    def on_not_supplied(self, text: str) -> None:
         pass
 
     def patience_s(self) -> float:

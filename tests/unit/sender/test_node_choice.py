@@ -45,7 +45,7 @@ class Loop:
     def throttled_ms(self, index: int) -> int:
         return self.nodes[index].throttled_ms
 
-    def takes_requests(self, index: int) -> bool:
+    def can_send_request(self, index: int) -> bool:
         return self.nodes[index].free
 
 

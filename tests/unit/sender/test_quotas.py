@@ -446,7 +446,7 @@ def test_descriptors_of_strangers_are_dropped_without_close(users: Users, tmp_pa
             control_messages.send(client, {"op": "status"}, OPENED[:1])
             (peer,) = users.sender.table.peers.values()
             users.sender.table.end(peer, "the test ends it")
-        dropped.settle()
+        dropped.wait_until_closed()
         assert hung_up(client)
         assert is_locked(path)
     finally:
@@ -467,7 +467,7 @@ def test_strangers_cannot_make_threads_that_wait(users: Users) -> None:
         os.close(sock.detach())
         users.sender.turn()
     assert threading.active_count() - before <= 1
-    dropped.settle()
+    dropped.wait_until_closed()
     for other in held:
         other.close()
     wait_until(lambda: threading.active_count() == before, 5, "the end of the threads")

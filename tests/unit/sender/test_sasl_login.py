@@ -60,7 +60,7 @@ def test_the_check_of_a_token_asks_bootstrap_servers_by_the_names_of_the_connect
     login = SaslLogin(settings, asking.helper, asking.tasks, {0: Broker(1, "known", 9095, BACKOFFS)})
     try:
         assert login.tokens is not None
-        login.tokens.take_new("a token", None, {}, results.append)
+        login.tokens.accept_new("a token", None, {}, results.append)
         asking.tasks.run(0)
         while not results:
             asking.turn()

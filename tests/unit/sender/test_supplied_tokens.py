@@ -35,7 +35,7 @@ class Rig:
 
     def take(self, value: str, lifetime: float | None = 1000.0) -> None:
         expires_at = None if lifetime is None else self.now + lifetime
-        self.tokens.take_new(value, expires_at, {}, self.results.append)
+        self.tokens.accept_new(value, expires_at, {}, self.results.append)
         self.tasks.run(0)
 
     async def _check(self, token: Token) -> Refusal | None:
@@ -118,7 +118,7 @@ def test_when_the_next_token_is_requested() -> None:
     assert rig.tokens.due_in_s() == 0
     rig.take("a", 2000.0)  # the provider keeps its tokens
     assert rig.tokens.due_in_s() == rig.tokens.patience_s() == 10
-    rig.tokens.note_trouble("it failed")
+    rig.tokens.on_not_supplied("it failed")
     rig.now += 2001
     token, why = rig.tokens.usable()
     assert token is None and "has expired" in why and "(it failed)" in why

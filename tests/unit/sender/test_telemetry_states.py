@@ -130,7 +130,7 @@ def test_a_closed_connection_without_a_request_changes_nothing() -> None:
 
 def test_a_push_that_cannot_be_sent_is_due_at_once_and_one_that_cannot_be_made_after_the_interval() -> None:
     telemetry = pushing()
-    telemetry.take_back()
+    telemetry.push_again()
     assert telemetry.state is State.PUSH_NEEDED
     assert telemetry.due_ms(NOW + INTERVAL_MS) == 0
     telemetry = pushing()
@@ -154,7 +154,7 @@ def test_the_last_push_is_due_at_once_and_nothing_follows_it() -> None:
 
 
 def test_the_last_push_is_not_tried_again() -> None:
-    for fail in (ClientTelemetry.take_back, lambda it: it.on_lost(NOW), lambda it: it.on_not_made(NOW)):
+    for fail in (ClientTelemetry.push_again, lambda it: it.on_lost(NOW), lambda it: it.on_not_made(NOW)):
         telemetry = subscribed()
         telemetry.terminate()
         telemetry.begin()

@@ -67,7 +67,7 @@ class Rig:
 
     def supply(self, process: Any, token: str, lifetime: float = 100.0, serve: bool = True) -> None:
         message = {"token": token, "expires_at": self.now + lifetime, "extensions": {}, "serve": serve}
-        self.suppliers.take(process, message)
+        self.suppliers.on_token(process, message)
         self.tasks.run(0)
 
     def pass_time(self, seconds: float) -> None:
@@ -87,7 +87,7 @@ def test_one_process_after_the_other_is_asked() -> None:
     assert rig.suppliers.next_time() == rig.now + rig.tokens.patience_s()
     rig.pass_time(rig.tokens.patience_s() + 0.1)  # it does not answer
     assert (first.sent.count(ASK), second.sent.count(ASK)) == (1, 1)
-    rig.suppliers.take(second, {"error": "it failed"})
+    rig.suppliers.on_token(second, {"error": "it failed"})
     assert rig.tokens.trouble == "it failed"
     rig.pass_time(rig.tokens.patience_s() + 0.1)
     assert (first.sent.count(ASK), second.sent.count(ASK)) == (2, 1)
@@ -182,9 +182,9 @@ def test_what_is_refused() -> None:
     rig.supply(stranger, "a")
     rig.broken = "the broker refuses it"
     rig.supply(first, "b", serve=False)
-    rig.suppliers.take(first, {"token": "é", "expires_at": None, "extensions": {}})
-    rig.suppliers.take(first, {"token": "c", "expires_at": True, "extensions": {}})
-    rig.suppliers.take(first, {"token": "c", "expires_at": None, "extensions": {"a": 1}})
+    rig.suppliers.on_token(first, {"token": "é", "expires_at": None, "extensions": {}})
+    rig.suppliers.on_token(first, {"token": "c", "expires_at": True, "extensions": {}})
+    rig.suppliers.on_token(first, {"token": "c", "expires_at": None, "extensions": {"a": 1}})
     assert [each["error"] for each in stranger.sent + first.sent] == ["REFUSED", "TOKEN", *["MALFORMED"] * 3]
     assert not stranger.vouched and not first.vouched and rig.told == []
     assert list(rig.table.peers.values()) == [first], "a process of another user sends no second one"
