@@ -14,7 +14,9 @@ import pyspark
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from support import spark_jvm
 from support.process import wait_until
+from support.spark_jvm import short_lived_jvm
 
 import cyproducer
 from cyproducer.spark.stream import KafkaStreamWriter
@@ -60,9 +62,18 @@ def test_a_job_is_counted_when_there_is_one(spark, frame):
     assert spark.sparkContext.statusTracker().getJobIdsForGroup("counted")
 
 
-def test_the_jvm_uses_the_archive_of_classes(spark):
+def test_the_jvm_uses_the_archive_of_classes_that_it_was_given(spark):
+    """Without one it starts more slowly: see short_lived_jvm(), which says why there is none."""
     mapped = [each.path for each in psutil.Process(spark.sparkContext._gateway.proc.pid).memory_maps()]
-    assert any(re.search(r"/spark-[^/]+\.jsa$", path) for path in mapped), mapped
+    given = "-XX:SharedArchiveFile=" in short_lived_jvm()
+    assert any(re.search(r"/spark-[^/]+\.jsa$", path) for path in mapped) == given, mapped
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_archive_of_sparks_classes_can_be_made(tmp_path):
+    assert spark_jvm._run(tmp_path / "made.jsa")
+    assert (tmp_path / "made.jsa").stat().st_size > 10 << 20
 
 
 def test_the_sink_is_found_and_asks_for_brokers(frame, refused):

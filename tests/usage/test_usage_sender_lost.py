@@ -14,6 +14,7 @@ from support.consumer import ReadRecords, read_topic
 from support.process import kill_senders, run_script, wait_until
 
 from cyproducer import as_completed, errors
+from cyproducer.observe.status import status
 
 
 def check(sent: list[tuple[bytes, Any]], records: ReadRecords) -> tuple[int, int]:
@@ -53,6 +54,8 @@ def test_outstanding_records_arrive_and_the_next_send_works(
     kafka.pause()
     for number in range(20_000):
         sent.append((b"%d" % number, producer.send(topic, b"%d" % number, partition=number % 3)))
+    # on a busy machine the sender may not have run yet
+    wait_until(lambda: any(row["in_flight"] for each in status() for row in each["connections"]), 30, "a request")
     kill_senders(runtime_dir)
     # If the producer notices the loss before this send, the send waits for metadata from the brokers.
     resuming = threading.Timer(1, kafka.resume)

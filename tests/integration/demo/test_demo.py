@@ -20,7 +20,7 @@ from demo.check import Expected, TopicCheck, records_of_example, records_of_spar
 from demo.input import InputError, copy_input
 from devkafka.node import KafkaCluster
 from support.confined import without
-from support.process import script_environment
+from support.process import script_environment, wait_until
 
 
 @pytest.fixture
@@ -115,6 +115,12 @@ def test_without_java(tree: Path, scratch: Path) -> None:
     assert_arrived(done.stdout, "lines", 26_016)
 
 
+def _workers_of(pid: int) -> list[psutil.Process]:
+    """Return the processes below the demo once its workers are among them, else none."""
+    found: list[psutil.Process] = psutil.Process(pid).children(recursive=True)
+    return found if len(found) >= 5 else []
+
+
 @pytest.mark.timeout(200)
 def test_interrupt_stops_all_that_was_started(scratch: Path) -> None:
     process = subprocess.Popen(
@@ -129,9 +135,8 @@ def test_interrupt_stops_all_that_was_started(scratch: Path) -> None:
         for line in process.stdout:
             if line.startswith("sending"):
                 break
-        time.sleep(1.5)
-        started = psutil.Process(process.pid).children(recursive=True)
-        assert len(started) >= 5
+        # Not after a pause: the workers send everything within a second.
+        started = wait_until(lambda: _workers_of(process.pid), 30, "the start of the workers")
         # The signal goes to the whole process group, as a terminal sends it.
         os.killpg(process.pid, signal.SIGINT)
         rest = process.stdout.read()
