@@ -321,6 +321,17 @@ class TransactionAbortedError(KafkaError):
     )
 
 
+class PurgedError(KafkaError):
+    """The record was not sent, because the program has dropped it with `purge()`.
+
+    Sending again: yes. The record was not written.
+    """
+
+    code = -1024
+    kafka_name = "PURGED"
+    description = "the program has dropped the record with purge() before it was sent"
+
+
 class InvalidBatchError(KafkaError):
     """The sender found a malformed batch in shared memory: the memory was overwritten, or cyproducer has a defect.
 

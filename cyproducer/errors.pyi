@@ -168,6 +168,7 @@ class OutcomeUnknownError(KafkaError): ...  # -1002
 class SenderLostError(SenderUnavailableError, OutcomeUnknownError): ...  # -1004
 class RequestTooLargeError(OutcomeUnknownError, RecordTooLargeError): ...  # -1015
 class TransactionAbortedError(KafkaError): ...  # -1019
+class PurgedError(KafkaError): ...  # -1024
 class InvalidBatchError(KafkaError): ...  # -1005
 class UnknownPartitionError(UnknownTopicOrPartitionError): ...  # -1007
 class ForkedFutureError(KafkaError): ...  # -1012
@@ -199,6 +200,7 @@ ILLEGAL_STATE: int
 PARTITIONER: int
 UNSUPPORTED_METHOD: int
 AUTHENTICATION_FAILED: int
+PURGED: int
 BROKER_CODES: Mapping[int, type[KafkaError]]
 CLIENT_CODES: Mapping[int, type[KafkaError]]
 

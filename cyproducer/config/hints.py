@@ -236,11 +236,6 @@ METHODS = (
     MethodHint(CONFLUENT, "produce_batch", "use send_array() or send_arrow()"),
     MethodHint(CONFLUENT, "poll", "leave it out: callbacks run on a thread of their own; flush() waits for outcomes"),
     MethodHint(CONFLUENT, "list_topics", "use partitions_for(topic); listing all topics needs an admin client"),
-    MethodHint(
-        CONFLUENT,
-        "purge",
-        "records that were sent cannot be taken back; close(0) leaves them to the sender without waiting",
-    ),
     MethodHint(CONFLUENT, "cluster_id", "the command `cyproducer status` shows the cluster"),
     MethodHint(
         CONFLUENT,

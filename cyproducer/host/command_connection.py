@@ -1,4 +1,4 @@
-"""Connects to the sender for the commands of a transactional producer, and closes that connection safely."""
+"""Connects to the sender for the commands of a front-end, and closes that connection safely."""
 
 import _socket
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["CommandConnection"]
 class CommandConnection:
     """One connection to the control socket of a sender. A forked child closes its copy.
 
-    Between two commands the attachment keeps it, so that it is closed with the attachment.
+    Between two commands of a transactional producer the attachment keeps it, so that it is closed with the attachment.
     """
 
     _fd = -1  # until __init__() has ended, which a signal's handler may interrupt

@@ -11,7 +11,7 @@ and texts have ranges.
                           credentials.py, "files" those of credential_files.py
                           with descriptors ARENA, PIDFD, WAKE (datagram socket that the sender writes)
     sender -> front-end   {"ok": true, "attach_id", "sender_pid", "max_request_size"[, "command_key"]}; the key is for
-                          the commands of a transactional producer
+                          "transaction" and "purge"
                           with descriptors OUTCOMES (read-only), SNAPSHOT (read-only),
                           WAKE (eventfd that the front-end writes)
                           or {"ok": false, "error": code name, "message"[, "shortage", "limits", "replaceable"
@@ -40,6 +40,8 @@ and texts have ranges.
                           {"ok": true, "producer_id", "epoch"}
                           or {"ok": false, "kind": "abortable" | "fatal" | "retriable", "code", "message"}
                           or {"ok": false, "error": code name, "message"}: the sender does not take the command
+                          {"op": "purge", "attach_id", "key"} -> {"ok": true}: what this front-end has queued and is in
+                          no log has its outcome now; or a refusal, as that of an older sender, which hangs up
     any process           {"op": "status"} -> the status as JSON; {"op": "stop"} -> drain and end
                           {"op": "health"} -> {"ok", "state", ...}: see Status.health in sender/control/status.py.
                           "ok": false alone says that the sender does not work now. With "error" it is a refusal, as
@@ -82,6 +84,7 @@ __all__ = [
     "parse_command",
     "parse_facts",
     "parse_held",
+    "parse_purge",
     "parse_token",
     "parse_want",
 ]
@@ -266,6 +269,12 @@ def parse_command(message: dict[str, Any]) -> tuple[int, str | None, Transaction
     offsets = _offsets(message.get("offsets")) if has_offsets else []
     key = key if isinstance(key, str) else None
     return attach_id, key, TransactionCommand(number, do, producer_id, epoch, group, offsets)
+
+
+def parse_purge(message: dict[str, Any]) -> tuple[int, str | None]:
+    """Return (attach id, key). Raise InvalidMessageError with the name of the first invalid field."""
+    key = message.get("key")
+    return _integer(message, "attach_id", 1, INT64_MAX), key if isinstance(key, str) else None
 
 
 def _group(value: Any) -> dict[str, Any]:

@@ -370,6 +370,23 @@ cdef class KafkaProducer:
         """Do what `flush()` does, for asyncio. If the task is cancelled, the records are still delivered."""
         return self.current().flush(asyncio_part().LoopWaits(), timeout)
 
+    def purge(self, timeout=None):
+        """Drop the records that were sent before and are certain to be in no log. Their outcome is a PurgedError.
+
+        A record that is on its way to a broker, or of which an earlier attempt may be in the log, is not dropped. It
+        gets the same outcome as without this call. Records of other threads may be dropped while it runs.
+
+        Raise KafkaTimeoutError if the sender does not answer within `timeout` seconds, SenderUnavailableError if it is
+        of a version that cannot do this, and IllegalStateError for a transactional producer, whose
+        abort_transaction() drops what was not sent.
+        """
+        channel = self.current()
+        if self.transactions is not None:
+            raise errors.IllegalStateError(
+                "a transactional producer has no purge(): abort_transaction() drops the records that were not sent"
+            )
+        purge(channel, timeout)
+
     # ---------------------------------------------------------------- transactions
 
     def init_transactions(self, timeout=None):

@@ -40,6 +40,7 @@ from cyproducer.producer.channel import exit
 from cyproducer.producer.channel.address import Address
 from cyproducer.producer.channel.attach import check_platform
 from cyproducer.producer.channel.channel import Channel
+from cyproducer.producer.channel.purge import purge
 from cyproducer.producer.channel.waits import BlockingRetry, ThreadWaits, count_refused, partitions_of
 from cyproducer.producer.core.native import check_name, deadline_after, log_exception, run_blocking, wait_batches
 from cyproducer.producer.extensions.interceptors import Interceptors

@@ -199,6 +199,7 @@ REQUESTS: list[Callable[[], dict[str, Any]]] = [
     lambda: _command("commit", number=4),
     lambda: _command("fail", number=5),
     lambda: _command("abort", number=6),
+    lambda: {"op": "purge", "attach_id": 2, "key": COMMAND_KEY},
     lambda: {"op": "transactions", "do": "list", "states": ["Ongoing"], "older_than_ms": -1},
     lambda: {"op": "transactions", "do": "describe", "ids": ["t"]},
     lambda: {"op": "transactions", "do": "abort", "id": "t"},

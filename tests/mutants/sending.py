@@ -40,6 +40,14 @@ SENDING = (
         ("integration/engine/test_engine_pool.py::test_others_that_share_each_request_with_a_slow_partition_leave_it",),
     ),
     Mutant(
+        "purge-on-its-way",
+        "a purge drops what is on its way to a broker or may be in the log",
+        "        elif _is_in_no_log(batch) and wire.refusal.unreported == 1:\n",
+        "        elif wire.refusal.unreported == 1:\n",
+        "P5",
+        ("integration/engine/test_engine_purge.py",),
+    ),
+    Mutant(
         "throttle-one-connection",
         "a throttle time counts for one connection to the broker",
         "    node = first_connection(node)\n    while node != NULL:\n        node.connection.muted_until_ns",

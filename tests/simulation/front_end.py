@@ -149,6 +149,12 @@ class FrontEnd:
             self.transactions.all[-1].sent.append(sent)
         return True
 
+    def purge(self) -> None:
+        """Drop what is queued and in no log, as KafkaProducer.purge() does. Raise SenderKilledError."""
+        self.producer._channel().purge_unsent()
+        if self.attach_id >= 0:
+            self.sender.purge(self.attach_id)
+
     def listen(self) -> None:
         """Read what the front-end has asked for and what it got."""
         if self.dead:

@@ -375,7 +375,7 @@ class World:
         chance = self.chance
         kinds = (
             self._arm, self._arm, self._arm, self._move, self._move, self._stop_node, self._hide_node,
-            self._delete_topic, self._starve, self._replace_front_end, self._cut_connections, self._grow,
+            self._delete_topic, self._starve, self._replace_front_end, self._cut_connections, self._grow, self._purge,
         )  # fmt: skip
         for _ in range(chance.choice((0, 1, 2, 4, 8))):
             self.events.after(chance.random() * horizon, chance.choice(kinds))
@@ -394,7 +394,7 @@ class World:
         topic = chance.choice(self.topics)
         kinds = (
             self._arm, self._arm, self._move, self._stop_node, self._cut_connections, self._hide_node, self._starve,
-            self._silence, self._silence,
+            self._silence, self._silence, self._purge,
         )  # fmt: skip
         for number in range(chance.choice((2, 5, 9))):
             self.events.after(
@@ -490,6 +490,12 @@ class World:
             partition.short_of_replicas = False
 
         self.events.after(self.chance.choice((50, 500, 2500)), back)
+
+    def _purge(self) -> None:
+        front_end = self.chance.choice(self.front_ends)
+        if not front_end.dead and front_end.transactions is None:
+            self.events.note(f"front-end {front_end.number} drops what is queued")
+            front_end.purge()
 
     def _replace_front_end(self) -> None:
         front_end = self.chance.choice(self.front_ends)

@@ -214,6 +214,12 @@ class Sender:
             raise SenderKilledError
         self._call(self.engine.command_transaction, attach_id, command, answer)
 
+    def purge(self, attach_id: int) -> None:
+        """Drop what a front-end has queued. Raise SenderKilledError."""
+        if self.engine is None:
+            raise SenderKilledError
+        self._call(self.engine.purge, attach_id)
+
     def detach(self, attach_id: int) -> None:
         """End a front-end, whose process is gone."""
         self.held[attach_id] = self.held[attach_id]._replace(ended=True)

@@ -21,7 +21,14 @@ FAST = {
     "reconnect_backoff_max_ms": 20,
 }
 POISON = b"!"
-DEFINITE = {INVALID_RECORD, MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, errors.DELIVERY_TIMEOUT, errors.INVALID_BATCH}
+DEFINITE = {
+    INVALID_RECORD,
+    MESSAGE_TOO_LARGE,
+    CORRUPT_MESSAGE,
+    errors.DELIVERY_TIMEOUT,
+    errors.INVALID_BATCH,
+    errors.PURGED,
+}
 
 
 class Rig:

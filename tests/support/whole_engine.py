@@ -34,6 +34,10 @@ class Engine(engine.Engine):
         """Release a front-end whose process lives, because this sender is ending: see FrontEnds.release."""
         self._front_ends.release(attach_id)
 
+    def purge(self, attach_id: int) -> None:
+        """Drop what a front-end has queued and what is in no log: see FrontEnds.purge."""
+        self._front_ends.purge(attach_id)
+
     def take_violators(self) -> list[int]:
         """Return attach ids of front-ends that broke the protocol since the last call; they are already detached."""
         return [attach_id for attach_id, _ in self._violations.take()]

@@ -56,7 +56,7 @@ class Sender:
         self.control = assemble(parts, listener, self.facts, self.line, Ledger(), self.log, lambda: self.now)
         self.server, self.table, self.ending = self.control.server, self.control.server.table, self.control.ending
         self.log.addHandler(self.control.handler)
-        self.keys: dict[Any, str] = {}  # of transactional front-ends, by attach id
+        self.keys: dict[Any, str] = {}  # of front-ends, by attach id
         self.clients: list[socket.socket] = []
 
     def turn(self, seconds: float = 0.0) -> None:
@@ -86,7 +86,7 @@ class Sender:
         finally:
             close_all(fds)
         close_all(received)
-        if "command_key" in answer:
+        if answer["ok"]:
             self.keys[answer["attach_id"]] = answer["command_key"]
         return answer, client
 

@@ -34,6 +34,7 @@ class Engine:
         self.wanted: list[tuple[int, str]] = []
         self.detached: list[int] = []
         self.released: list[int] = []
+        self.purged: list[int] = []
         self.closing = False
         self.records = 0
         self.failures: list[tuple[int, str, int, int]] = []
@@ -61,6 +62,7 @@ class Engine:
                 attach=lambda *request: self.attach(*request),
                 detach=lambda attach_id: self.detach(attach_id),
                 release=lambda attach_id: self.release(attach_id),
+                purge=lambda attach_id: self.purge(attach_id),
                 is_closing=lambda: self.closing,
                 released_before=lambda: False,
                 descriptors=self.descriptors,
@@ -156,6 +158,11 @@ class Engine:
 
     def release(self, attach_id: int) -> None:
         self.released.append(attach_id)
+
+    def purge(self, attach_id: int) -> None:
+        if self.transactional.get(attach_id):
+            raise ValueError("it is transactional")
+        self.purged.append(attach_id)
 
     def descriptors(self, attach_id: int) -> tuple[int, int, int, int]:
         arena, outcomes, wake_fd, wake = self.front_ends[attach_id]

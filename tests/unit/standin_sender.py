@@ -18,7 +18,7 @@ from probe.native import SHARE_BYTES
 from standin_transactions import ScriptedCommands
 from support import layout
 
-from cyproducer.errors import KafkaError
+from cyproducer.errors import KafkaError, PurgedError
 from cyproducer.host import control_messages
 from cyproducer.shm.native import LAYOUT_VERSION, Region, SnapshotWriter, snapshot_bytes
 
@@ -155,6 +155,8 @@ class StandIn:
         self.too_large = None
         self.size_error = 10
         self.mark_sent = False
+        self.key = "key"  # "": like a sender of an earlier version
+        self.purge_answer = {"ok": True}  # it drops what it holds; None: there is no answer
         self.log = []
         self.wants = []
         self.chains = []
@@ -293,6 +295,9 @@ class StandIn:
         if hello.get("op") == "transaction":
             self._command(sock, hello)
             return
+        if hello.get("op") == "purge":
+            self._purge(sock)
+            return
         arena_fd, pidfd, wake_fd = fds
         assert hello["layout"] == LAYOUT_VERSION
         size = os.fstat(arena_fd).st_size
@@ -330,10 +335,26 @@ class StandIn:
         fds.append(os.dup(self.wake_fd))
         self.front_ends.append(front_end)
         with contextlib.suppress(BrokenPipeError):  # it has not waited for the answer
-            control_messages.send(sock, {"ok": True, "attach_id": self.attached, "sender_pid": os.getpid()}, fds)
+            answer = {"ok": True, "attach_id": self.attached, "sender_pid": os.getpid(), "command_key": self.key}
+            control_messages.send(sock, answer, fds)
         for fd in fds:
             os.close(fd)
         sock.setblocking(False)
+
+    def _purge(self, sock):
+        if self.purge_answer is None:
+            self.silent.append(sock)
+            return
+        if self.purge_answer.get("ok"):
+            error, self.error = self.error, PurgedError.code
+            for front_end in self.front_ends:
+                self._submissions(front_end)
+                for slot, (generation, _) in list(front_end.waiting.items()):
+                    del front_end.waiting[slot]
+                    self._complete(front_end, slot, generation)
+            self.error = error
+        control_messages.send(sock, self.purge_answer)
+        sock.close()
 
     def _control(self, front_end):
         try:

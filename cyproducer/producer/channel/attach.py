@@ -138,7 +138,7 @@ class Attachment(WakePair):
     wake_fd          datagram socket that the sender writes
     sender_wake_fd   eventfd that wakes the sender
     attach_id        number that the sender has given this front-end
-    command_key      shown with each command of a transactional producer; "" for another one
+    command_key      shown with each command; "" if the sender is of a version that gives none
     sender_state     number of the sender's state region, which a successor takes over; 0 unless the front-end takes
                      part in the transaction of another process
     max_request_size the sender's limit for a record and a request, in bytes; None if the sender does not tell it

@@ -238,6 +238,17 @@ cdef class SessionOwner:
             self.drop_empty()
             session.notify_finished(self)
 
+    def purge_unsent(self):
+        """Fail all batches that wait for a sender, or for metadata, with PURGED."""
+        cdef Session session = self.session
+        if is_foreign(session.arena):
+            return
+        purged = self.unsent.take_all()
+        if purged:
+            session.outcomes.fail(purged, errors.PURGED)
+            self.drop_empty()
+            session.notify_finished(self)
+
     def orphan(self):
         """Let the sender deliver the rest after the producer was dropped; futures that are kept still resolve.
 

@@ -110,9 +110,13 @@ class Attaching:
             crashpoint("attach.request-read")
         attach_id, outcomes, wake = self._attach_to_engine(request, arena_fd, wake_fd)
         pid = peer.pid or request.pid  # 0: its pid is not visible from here
-        peer.meta = {"app": request.app, "pid": pid, "slots": request.slots, "settings": request.settings}
-        if request.settings.get("transactional_id") is not None:
-            peer.meta["command_key"] = os.urandom(_KEY_BYTES).hex()
+        peer.meta = {
+            "app": request.app,
+            "pid": pid,
+            "slots": request.slots,
+            "settings": request.settings,
+            "command_key": os.urandom(_KEY_BYTES).hex(),
+        }
         self._register_for_handover(peer, attach_id, (outcomes, wake))
         if DEBUG:
             crashpoint("attach.in-handover")
@@ -198,7 +202,7 @@ class Attaching:
             "sender_pid": os.getpid(),
             "max_request_size": self._facts.public_settings["max_request_size"],
         }
-        if "command_key" in peer.meta:
+        if "command_key" in peer.meta:  # a sender of an earlier version has given none, unless it is transactional
             answer["command_key"] = peer.meta["command_key"]
         if peer.meta["settings"].get("joined_transaction") is not None:
             # Participants of a transaction that have the same number continue the same sequences.

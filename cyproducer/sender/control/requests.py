@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cyproducer.host.messages import InvalidMessageError, parse_command, parse_want
+from cyproducer.host.messages import InvalidMessageError, parse_command, parse_purge, parse_want
 from cyproducer.sender.cluster.metadata import Metadata
 from cyproducer.sender.cluster.queries import Queries
 from cyproducer.sender.cluster.telemetry import Telemetry
@@ -17,6 +17,7 @@ from cyproducer.sender.control.peers import Peer, RefusedError, refusal
 from cyproducer.sender.control.status import Status
 from cyproducer.sender.control.takeover import Takeover
 from cyproducer.sender.control.token_suppliers import TokenSuppliers
+from cyproducer.sender.engine.native import FrontEnds
 
 __all__ = ["Requests"]
 
@@ -35,6 +36,7 @@ class Requests:
 
     def __init__(
         self,
+        front_ends: FrontEnds,
         metadata: Metadata,
         telemetry: Telemetry,
         queries: Queries,
@@ -46,6 +48,7 @@ class Requests:
         takeover: Takeover,
         status: Status,
     ) -> None:
+        self._front_ends = front_ends
         self._metadata = metadata
         self._telemetry = telemetry
         self._queries = queries
@@ -58,6 +61,7 @@ class Requests:
             "attach": Operation(attaching.attach, of_front_end=False),
             "want": Operation(self._ignore, of_front_end=True),  # want() has handled it
             "close": Operation(self._close, of_front_end=True),
+            "purge": Operation(self._purge, of_front_end=False),
             "token": Operation(lambda peer, message, fds: tokens.on_token(peer, message), of_front_end=False),
             "transaction": Operation(self._command_transaction, of_front_end=False),
             "transactions": Operation(self._ask_about_transactions, of_front_end=False),
@@ -116,6 +120,31 @@ class Requests:
     def _close(self, peer: Peer, message: Message, fds: list[int]) -> None:
         peer.orderly = True
 
+    def _purge(self, peer: Peer, message: Message, fds: list[int]) -> None:
+        """Drop what a front-end has queued. It asks on another connection, which an earlier version only hangs up."""
+        try:
+            attach_id, key = parse_purge(message)
+        except InvalidMessageError as error:
+            peer.send(refusal("MALFORMED", f"a purge has no valid {error}"))
+            return
+        if not self._may_command(peer, attach_id, key):
+            return
+        try:
+            self._front_ends.purge(attach_id)
+        except ValueError as error:
+            peer.send(refusal("MALFORMED", str(error)))
+        else:
+            peer.send({"ok": True})
+
+    def _may_command(self, peer: Peer, attach_id: int, key: str | None) -> bool:
+        """Return whether the peer is the process of an attached front-end, and refuse it otherwise."""
+        front_end = self._table.front_ends.get(attach_id)
+        if front_end is not None and _is_process_of(peer, front_end, key):
+            return True
+        text = f"process {peer.pid} has no attached front-end with attach_id {attach_id}"
+        peer.send(refusal("REFUSED", text))
+        return False
+
     # ------------------------------------------------------------------ transactions
 
     def _command_transaction(self, peer: Peer, message: Message, fds: list[int]) -> None:
@@ -130,10 +159,7 @@ class Requests:
         except InvalidMessageError as error:
             peer.send(refusal("MALFORMED", f"a command about a transaction has no valid {error}"))
             return
-        front_end = self._table.front_ends.get(attach_id)
-        if front_end is None or not _may_command(peer, front_end, key):
-            text = f"process {peer.pid} has no attached front-end with attach_id {attach_id}"
-            peer.send(refusal("REFUSED", text))
+        if not self._may_command(peer, attach_id, key):
             return
         if peer.commands_of not in (0, attach_id):
             text = f"this connection has brought commands of the front-end {peer.commands_of}"
@@ -199,7 +225,7 @@ class Requests:
         self._ending.drain(f"stop request from pid {peer.pid}")
 
 
-def _may_command(peer: Peer, front_end: Peer, key: str | None) -> bool:
+def _is_process_of(peer: Peer, front_end: Peer, key: str | None) -> bool:
     """Return whether the peer is the process of the front-end. Uids and pids are the kernel's.
 
     In a PID namespace that is not visible from here every pid is 0. So the process also shows the key that it has got

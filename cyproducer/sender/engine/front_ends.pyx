@@ -231,6 +231,23 @@ cdef class FrontEnds:
         untouch(&self.core)
         CRASHPOINT(b"release.scanned")
 
+    def purge(self, uint64_t attach_id):
+        """End what a front-end has committed and what is in no log, with PURGED.
+
+        Do nothing for a front-end that has ended. Raise ValueError for a transactional one.
+        """
+        cdef FrontEnd *front_end = self._find(attach_id)
+        if front_end == NULL or front_end.front_ends.detached:
+            return
+        if front_end.transaction != NULL:
+            raise ValueError("a transactional producer aborts its transaction instead")
+        update_clock(&self.core)
+        activate(&self.core, front_end)
+        accumulate(&self.core)
+        if not front_end.intake.violation:
+            purge(&self.core, front_end)
+        untouch(&self.core)
+
     def is_closing(self):
         """Return whether slots of an ended or released front-end must still be scanned."""
         return self.core.front_ends.ending != NULL

@@ -680,7 +680,7 @@ cdef void _expire_with_reason(Core *core, ClientBatch *batch) noexcept nogil:
 cdef void abandon(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
     """End a batch before its broker has answered, with `error` if it is certain that it is in no log.
 
-    Each reason to end one sets its outcome here: the delivery timeout, and what may come, such as a purge.
+    The delivery timeout ends them here. For a purge see below: it ends only what is certain.
     """
     cdef WireBatch *wire = batch.wire.batch
     cdef bint certain
@@ -692,7 +692,7 @@ cdef void abandon(Core *core, ClientBatch *batch, int32_t error, const Verdict *
         acknowledge(core, wire, wire.idempotence.proven_offset, -1)
         return
     if batch.intake.state == BATCH_ASSIGNED:
-        certain = not batch.outcome.reported and wire.wire.state == WIRE_WAITING and not wire.idempotence.unsure
+        certain = _is_in_no_log(batch)
         if certain and wire.refusal.unreported == 1:
             fail_batch(core, wire, error, verdict)
             return
@@ -705,6 +705,17 @@ cdef void abandon(Core *core, ClientBatch *batch, int32_t error, const Verdict *
         wire.refusal.unreported -= 1
         fail_reported(core, wire.lane, verdict)
         return
+    _drop_queued(core, batch, error, verdict)
+
+
+cdef inline bint _is_in_no_log(const ClientBatch *batch) noexcept nogil:
+    """Return whether an assigned batch without an outcome is in no log: each attempt has ended without an append."""
+    return not batch.outcome.reported and batch.wire.batch.wire.state == WIRE_WAITING \
+        and not batch.wire.batch.idempotence.unsure
+
+
+cdef void _drop_queued(Core *core, ClientBatch *batch, int32_t error, const Verdict *verdict) noexcept nogil:
+    """End a batch that is not assigned. One that is malformed leaves its queue as a violation instead."""
     if batch.intake.state != BATCH_CLOSED and not seal(core, batch):
         return
     remove(batch.queue, batch)
@@ -741,3 +752,28 @@ cdef inline int32_t _reason(const ClientBatch *batch) noexcept nogil:
     if batch.queue != NULL and batch.queue.intake.lane.topic.loop.error == ERROR_UNKNOWN_TOPIC_OR_PARTITION:
         return ERROR_UNKNOWN_TOPIC_OR_PARTITION
     return CODE_DELIVERY_TIMEOUT
+
+
+# ------------------------------------------------------------ purge
+#
+# Ends the batches of a front-end that are in no log, because its program drops them. A batch of which an attempt is in
+# flight, or may be in the log, is not touched: it gets the outcome that it would have without the purge.
+
+
+cdef void purge(Core *core, FrontEnd *front_end) noexcept nogil:
+    """End all batches of the front-end of which it is certain that they are in no log, with PURGED."""
+    cdef ClientBatch *batch = front_end.outcome.age_head
+    cdef ClientBatch *following
+    cdef WireBatch *wire
+    while batch != NULL:
+        following = batch.outcome.age_next  # what ends a batch here ends no other one of the front-end
+        wire = batch.wire.batch
+        if batch.parts.split:
+            pass  # some of its records may be in the log
+        elif batch.intake.state != BATCH_ASSIGNED:
+            _drop_queued(core, batch, CODE_PURGED, NULL)
+        elif _is_in_no_log(batch) and wire.refusal.unreported == 1:
+            fail_batch(core, wire, CODE_PURGED, NULL)
+        elif _is_in_no_log(batch):
+            withdraw(core, batch, CODE_PURGED, NULL)  # without free entries it stays
+        batch = following

@@ -72,7 +72,7 @@ def assemble(
         front_ends, loop, client_id, connections, metadata, transactions, table, ending, failures, line, facts
     )
     requests = Requests(
-        metadata, telemetry, queries, transactions, table, ending, attaching, suppliers, takeover, status
+        front_ends, metadata, telemetry, queries, transactions, table, ending, attaching, suppliers, takeover, status
     )
     server = ControlServer(reserve, listening, table, failures, ending, suppliers, status, requests, log, clock)
     return Control(server, ending, attaching, takeover, failures, status, FrontEndHandler(table, clock))

@@ -23,7 +23,8 @@ from cyproducer.shm.native import LAYOUT_VERSION
 def test_attach_want_close(make: Callable[..., Sender]) -> None:
     sender = make()
     answer, client = sender.attach()
-    assert answer == {"ok": True, "attach_id": 1, "sender_pid": os.getpid(), "max_request_size": 1 << 20}
+    told = {"ok": True, "attach_id": 1, "sender_pid": os.getpid(), "max_request_size": 1 << 20}
+    assert answer == told | {"command_key": sender.keys[1]}
     control_messages.send(client, {"op": "want", "topic": "t"})
     control_messages.send(client, {"op": "want", "topic": 5})
     control_messages.send(client, {"op": "close"})
