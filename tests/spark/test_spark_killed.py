@@ -89,6 +89,7 @@ def test_a_driver_and_its_jvm_are_killed(kafka, topic, tmp_path, spark_runtime):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_two_drivers_on_one_checkpoint(kafka, topic, tmp_path, spark_runtime, short_tmp):
     """The second one is started on another host while the first one is in a micro-batch."""
     other = Path(tempfile.mkdtemp(dir=short_tmp))
@@ -97,9 +98,9 @@ def test_two_drivers_on_one_checkpoint(kafka, topic, tmp_path, spark_runtime, sh
     older.add(range(ROWS))
     try:
         older.start("--hold")
-        wait_until((older.directory / "reached").exists, 120, "a task to be held")
+        wait_until((older.directory / "reached").exists, 300, "a task to be held")
         newer.start()
-        wait_until((newer.directory / "checkpoint" / "commits" / "0").exists, 120, "the commit of the newer driver")
+        wait_until((newer.directory / "checkpoint" / "commits" / "0").exists, 300, "the commit of the newer driver")
         assert older.process.poll() is None
         (older.directory / "released").touch()
         assert older.wait() == 1

@@ -17,8 +17,9 @@ from support.supervised import the_sender
 from cyproducer.observe import transactions
 
 KILLS = 10
-#: The longest transaction of Kafka's producer was 5.5 s under such kills, on another machine.
-LONGEST_S = 6.0
+#: The longest transaction of Kafka's producer was 5.5 s under such kills, on another machine. Without the rule, a
+#: commit waited for up to 36 s. On a machine that runs many tests at the same time, 15 s were seen.
+LONGEST_S = 20.0
 #: A longer one may take so many times as long as the longest one of the peer, whose retries come at other moments.
 LONGEST_OF_PEER = 1.5
 COORDINATORS = 4
