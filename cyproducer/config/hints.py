@@ -68,7 +68,6 @@ _CALLBACK = "callbacks are an argument of send() (on_delivery) or of its future"
 _STATUS = "see metrics(), the command `cyproducer status`, and Python's logger 'cyproducer'"
 _SOCKETS = "the sender makes the sockets, with TCP_NODELAY and SO_KEEPALIVE"
 _VERSIONS = "leave it out: the sender negotiates versions with each broker"
-_PROXIES = "proxies are not supported"
 _CREATION = "leave it out: as in Kafka's producer, the broker decides"
 _CONSUMER = "leave it out: only consumers have it"
 _LEAVE_OUT = "leave it out"
@@ -207,8 +206,6 @@ SETTINGS = (
     Hint(KAFKA_PYTHON, "bootstrap_topics_filter", _LEAVE_OUT),
     Hint(KAFKA_PYTHON, "kafka_client", _SOCKETS),
     Hint(KAFKA_PYTHON, "metrics_enabled", "leave it out: metrics() always works"),
-    Hint(KAFKA_PYTHON, "proxy_url", _PROXIES),
-    Hint(KAFKA_PYTHON, "socks5_proxy", _PROXIES),
     Hint(KAFKA_PYTHON, "receive_message_max_bytes", _LEAVE_OUT),
     Hint(KAFKA_PYTHON, "selector", _SOCKETS),
     Hint(KAFKA_PYTHON, "sock_chunk_buffer_count", _LEAVE_OUT),

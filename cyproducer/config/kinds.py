@@ -363,6 +363,36 @@ def servers() -> Kind:
     return Kind('"host:port", several separated by commas, or a list of them', parse, "_Servers", "tuple[str, ...]")
 
 
+#: With both names of SOCKS5 the proxy looks up the names of the brokers, which may be known only there.
+_PROXY_SCHEMES = {"socks5": "socks5", "socks5h": "socks5", "http": "http"}
+#: The package that speaks the protocol of a proxy.
+PROXY_LIBRARIES = {"socks5": "socksio", "http": "h11"}
+
+
+def proxy() -> Kind:
+    """Return the kind of the URL of a proxy, without credentials: its scheme, host and port."""
+
+    def parse(value: Any, dotted: bool) -> str | None:
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            raise Wrong
+        if "@" in value:
+            raise Wrong("it contains credentials; give them as proxy_username and proxy_password", "<hidden>")
+        scheme, _, place = value.strip().partition("://")
+        place = place.removesuffix("/")
+        if scheme.lower() not in _PROXY_SCHEMES:
+            raise Wrong("the scheme is none of socks5, socks5h and http")
+        if "/" in place or not re.search(":[0-9]+$", place):
+            raise Wrong("what follows the scheme is not host:port", "<hidden>")
+        try:
+            return f"{_PROXY_SCHEMES[scheme.lower()]}://{_server(place)}"
+        except Wrong as wrong:  # credentials may be a part of it
+            raise Wrong(wrong.reason, "<hidden>") from None
+
+    return Kind("None, or socks5://HOST:PORT or http://HOST:PORT", parse, "str | None")
+
+
 # ---------------------------------------------------------------- TLS and SASL
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")

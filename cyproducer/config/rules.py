@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cyproducer.config.draft import Draft
-from cyproducer.config.kinds import INT_MAX
+from cyproducer.config.kinds import INT_MAX, PROXY_LIBRARIES
 from cyproducer.config.table import BLOCK_BYTES, COMPRESSION_LEVELS, SECURITY_BY_NAME
 from cyproducer.errors import KafkaConfigurationError
 
@@ -193,6 +193,7 @@ def apply_security(draft: Draft) -> None:
     """
     protocol = draft.get("security_protocol") or SECURITY_BY_NAME["security_protocol"].default
     _apply_listeners(draft, protocol)
+    _check_proxy(draft)
     # The protocol of a sender that is only named is known when the producer attaches.
     known = "security_protocol" in draft.values or draft.get("sender") is None
     if known and not protocol.endswith("SSL"):
@@ -235,6 +236,29 @@ def _absolute_cache(name: str) -> str:
     if name.startswith(_FILE):
         return _FILE + os.path.abspath(name.removeprefix(_FILE))
     return name if ":" in name else os.path.abspath(name)
+
+
+def _check_proxy(draft: Draft) -> None:
+    """Check the settings of a proxy, and that its library is installed. Raise KafkaConfigurationError."""
+    url, credentials = draft.get("proxy_url"), draft.given("proxy_username", "proxy_password")
+    if credentials and url is None and draft.complete:
+        raise KafkaConfigurationError(f"{draft.names(credentials)}: proxy_url is missing; give it, too")
+    if len(credentials) == 1 and draft.complete:
+        other = "proxy_password" if credentials == ["proxy_username"] else "proxy_username"
+        raise KafkaConfigurationError(f"{draft.names(credentials)} needs {other}, too")
+    user, password = draft.get("proxy_username") or "", draft.get("proxy_password") or ""
+    if url is not None and url.startswith("http") and ":" in user:
+        raise KafkaConfigurationError(
+            f"{draft.name('proxy_username')} has a colon, which HTTP does not allow (RFC 7617)"
+        )
+    if url is not None and url.startswith("socks5") and max(len(user.encode()), len(password.encode())) > 255:
+        raise KafkaConfigurationError("proxy_username or proxy_password has more than 255 bytes, the limit of SOCKS5")
+    library = "" if url is None or not (draft.complete and draft.files) else PROXY_LIBRARIES[url.partition("://")[0]]
+    if library and importlib.util.find_spec(library) is None:
+        raise KafkaConfigurationError(
+            f"{draft.name('proxy_url')}={url!r} needs the package {library}, which is not installed: "
+            "pip install 'cyproducer[proxy]'"
+        )
 
 
 def _apply_listeners(draft: Draft, protocol: str) -> None:

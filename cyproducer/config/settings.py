@@ -127,6 +127,9 @@ class Settings:
     sasl_login_retry_backoff_max_ms: int
     sasl_login_connect_timeout_ms: int | None
     sasl_login_read_timeout_ms: int | None
+    proxy_url: str | None
+    proxy_username: str | None
+    proxy_password: str | None
     sender: str | None
     exit_flush_timeout_ms: int
     explicit: frozenset[str]

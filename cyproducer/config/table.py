@@ -245,6 +245,13 @@ _SECURITY: tuple[Setting, ...] = (
         "how long connecting to the token endpoint may take; None or 0: no limit of its own", note=_AT_LEAST_0),
     row("sasl_login_read_timeout_ms", None, kinds.optional(kinds.number(0)), SENDER,
         "how long the token endpoint's answer may take; None or 0: no limit of its own", note=_AT_LEAST_0),
+    # a proxy
+    row("proxy_url", None, kinds.proxy(), SENDER,
+        "the proxy by which all brokers are connected to: `socks5://HOST:PORT`, or `http://HOST:PORT` for CONNECT; it "
+        "looks up the names of the brokers", own=True, spellings=("socks5_proxy",)),
+    row("proxy_username", None, kinds.user(), SENDER, "the user at the proxy", own=True),
+    row("proxy_password", None, kinds.text(_PASSWORD), SENDER, "the password of `proxy_username`", own=True,
+        secret=True),
 )
 
 SETTINGS: tuple[Setting, ...] = (

@@ -30,11 +30,12 @@ def check_brokers(settings: Settings, topic: str | None, timeout: float) -> Gene
         yield skipped(CHECK, f"the sender at {settings.sender} has the settings for the brokers")
         return (yield from _check_cluster(settings, settings.sender, topic, timeout))
     any_usable = False
-    for server in settings.bootstrap_servers:
+    for server in settings.bootstrap_servers if settings.proxy_url is None else (settings.proxy_url,):
         usable = yield from _check_server(settings, server, timeout)
         any_usable = any_usable or usable
     if not any_usable:
-        yield skipped(CHECK, "the cluster and its topics are not checked: no bootstrap server can be used")
+        what = "no bootstrap server" if settings.proxy_url is None else "the proxy cannot be reached, so no broker"
+        yield skipped(CHECK, f"the cluster and its topics are not checked: {what} can be used")
         return None
     try:
         with private_sender(settings, timeout) as path:
@@ -48,12 +49,12 @@ def check_brokers(settings: Settings, topic: str | None, timeout: float) -> Gene
 
 
 def _check_server(settings: Settings, server: str, timeout: float) -> Generator[Finding, None, bool]:
-    """Yield what is found of a bootstrap server, and return whether it can be used."""
-    host, port = host_port(server)
+    """Yield what is found of a bootstrap server, or of the proxy, and return whether it can be used."""
+    host, port = host_port(server.rpartition("/")[2])
     try:
         targets = look_up(host, port, timeout)
     except OSError as error:
-        advice = "check the name in bootstrap_servers, /etc/hosts and /etc/resolv.conf of this host"
+        advice = "check the name in the settings, /etc/hosts and /etc/resolv.conf of this host"
         yield problem(CHECK, f"{server}: the name {host} cannot be looked up ({error})", advice)
         return False
     attempts = [connect(target, timeout) for target in targets]
@@ -65,7 +66,7 @@ def _check_server(settings: Settings, server: str, timeout: float) -> Generator[
         lost = [attempt for attempt in attempts if attempt.sock is None]
         failed = ", ".join(f"{attempt.address} ({attempt.error})" for attempt in lost)
         if not made:
-            advice = "check that the broker runs, its port, and the firewalls between this host and the broker"
+            advice = "check that the server runs, its port, and the firewalls between this host and the broker"
             yield problem(CHECK, f"{server}: no address can be reached: {failed}", advice)
             return False
         shown = ", ".join(f"{attempt.address} ({attempt.ms:.1f} ms)" for attempt in made)
@@ -74,7 +75,7 @@ def _check_server(settings: Settings, server: str, timeout: float) -> Generator[
         if not all(ip_address(attempt.address).is_loopback for attempt in lost):
             advice = "the sender tries all addresses; remove these from the name, or let the broker listen there"
             yield warning(CHECK, f"{server}: not reached: {failed}", advice)
-        if not settings.security_protocol.endswith("SSL"):
+        if settings.proxy_url is not None or not settings.security_protocol.endswith("SSL"):
             return True
         if settings.client_dns_lookup != "use_all_dns_ips":
             yield skipped(CHECK, f"{server}: TLS is checked by the sender, since it looks up the canonical name")
@@ -111,7 +112,10 @@ def _check_cluster(
     if settings.sender is None and settings.security_protocol.startswith("SASL"):
         yield ok(CHECK, f"the brokers accept the credentials ({settings.sasl_mechanism})")
     yield ok(CHECK, f"cluster {cluster.cluster_id or 'without an id'} with {_count(len(cluster.brokers), 'broker')}")
-    yield from _check_addresses(cluster, timeout)
+    if settings.proxy_url is None:
+        yield from _check_addresses(cluster, timeout)
+    else:
+        yield skipped(CHECK, "the addresses of the brokers are not checked from here: the proxy connects to them")
     if topic is None:
         yield skipped(CHECK, "no topic is checked; name one with --topic")
     else:

@@ -15,6 +15,7 @@ from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.security.mechanism import SaslError
 from cyproducer.security.own_certificate import OwnCertificate
+from cyproducer.security.proxy import Proxy, Talk
 from cyproducer.security.sasl import Credentials, new_client
 from cyproducer.security.server_text import server_text, token_secrets
 from cyproducer.security.tls import TlsContexts, TlsError
@@ -41,11 +42,15 @@ def check_token(settings: Mapping[str, Any], addresses: Iterable[Address], token
     """
     until = time.monotonic() + CHECK_S
     reason = "there is no address of a broker"
+    proxy = Proxy(settings) if settings.get("proxy_url") else None
     for host, port in addresses:
         try:
-            targets = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            place = (host, port) if proxy is None else (proxy.host, proxy.port)
+            targets = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)
             limit = _Limit(min(until, time.monotonic() + _BROKER_S))
             with _connected(targets, limit) as plain:
+                if proxy is not None:
+                    _pass_proxy(plain, proxy.ask(host, port), limit)
                 _authenticate(_secured(settings, plain, host, limit), settings, host, token, limit)
             return
         except (OSError, ValueError, TlsError, ProtocolError) as error:
@@ -82,6 +87,22 @@ def _connected(targets: Sequence[tuple[Any, ...]], limit: _Limit) -> socket.sock
             sock.close()
             failed = error
     raise failed
+
+
+def _pass_proxy(sock: socket.socket, talk: Talk, limit: _Limit) -> None:
+    """Let the proxy connect to the broker. Raise ProxyError, or another OSError."""
+    try:
+        message = next(talk)
+        while True:
+            limit.apply(sock)
+            sock.sendall(message)
+            limit.apply(sock)
+            answer = sock.recv(4096)
+            if not answer:
+                raise ConnectionError("the proxy has closed the connection")
+            message = talk.send(answer)
+    except StopIteration:
+        return
 
 
 def _described(error: Exception, settings: Mapping[str, Any], token: Token) -> str:

@@ -49,7 +49,7 @@ class Broker:
     not mean that.
 
     addresses     not yet tried in this round of attempts
-    peer          the address of the last attempt
+    peer          the address of the last attempt; peer_is_proxy: it is that of a proxy
     attempted_ms  when the last attempt began, or the connection ended
     retry_at_ms   there is no attempt before
     use           of a connection that is not the first one, for the log
@@ -63,6 +63,7 @@ class Broker:
         self.port = port
         self.addresses: list[Address] = []
         self.peer: Address | None = None
+        self.peer_is_proxy = False
         self.unreachable = False
         self.attempted_ms = 0
         self.retry_at_ms = 0
@@ -84,7 +85,7 @@ class Broker:
     @property
     def hint(self) -> str:
         """What to add to an error of an address that a broker has named, and at which no broker was reached yet."""
-        if self.id < 0 or self._was_reached or self.auth_failed:
+        if self.id < 0 or self._was_reached or self.auth_failed or self.peer_is_proxy:
             return ""
         return "; the brokers name this address (advertised.listeners of the broker)"
 
@@ -106,7 +107,11 @@ class Broker:
         """Return whether the broker has this address, or was connected to by it."""
         if (self.host, self.port) == (host, port):
             return True
-        return self.peer is not None and (str(self.peer.target[0]), self.peer.target[1]) == (host, port)
+        return (
+            self.peer is not None
+            and not self.peer_is_proxy
+            and (str(self.peer.target[0]), self.peer.target[1]) == (host, port)
+        )
 
     def set_error(self, text: str) -> bool:
         """Set the last error of the broker. Return whether to log it: the same error is logged once a minute."""

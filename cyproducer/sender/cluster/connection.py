@@ -1,6 +1,7 @@
 """Makes the connection to a broker, asks the broker by it, and says why it has ended.
 
-CLOSED -> RESOLVING -> CONNECTING [-> TLS] -> VERSIONS [-> SASL] -> READY [-> REAUTHENTICATING -> READY]; each -> CLOSED
+CLOSED -> RESOLVING -> CONNECTING [-> PROXY] [-> TLS] -> VERSIONS [-> SASL] -> READY [-> REAUTHENTICATING -> READY].
+Each state can lead to CLOSED.
 
 One coroutine goes through these states. The native loop writes and reads the bytes; it sends batches in READY only.
 """
@@ -13,10 +14,13 @@ import os
 import random
 import socket
 import struct
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cyproducer.codes import ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM
+from cyproducer.config.kinds import PROXY_LIBRARIES
 from cyproducer.config.secrets import is_secret_name
 from cyproducer.error_table import describe
 from cyproducer.protocol.codec import (
@@ -30,6 +34,7 @@ from cyproducer.protocol.fields import ProtocolError
 from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.protocol.schema import ROWS
 from cyproducer.security.mechanism import SaslError
+from cyproducer.security.proxy import Proxy, ProxyError
 from cyproducer.security.server_text import server_text
 from cyproducer.sender.cluster.broker import Broker
 from cyproducer.sender.cluster.client_id import ClientId
@@ -59,6 +64,8 @@ __all__ = [
     "import_security",
 ]
 
+_T = TypeVar("_T")
+
 PRODUCE_MALFORMED_VERSION = 5  # librdkafka's mock cluster leaves a field out of its v5
 SASL_HANDSHAKE_VERSION = 1  # the tokens follow in SaslAuthenticate requests
 #: The servers that a mechanism asks before it answers the broker.
@@ -86,6 +93,7 @@ class State(Enum):
     CLOSED = "closed"
     RESOLVING = "resolving"
     CONNECTING = "connecting"
+    PROXY = "proxy"
     TLS = "tls"
     VERSIONS = "versions"
     SASL = "sasl"
@@ -96,8 +104,9 @@ class State(Enum):
 _FOLLOWS = {
     State.RESOLVING: (State.CLOSED,),
     State.CONNECTING: (State.RESOLVING,),
-    State.TLS: (State.CONNECTING,),
-    State.VERSIONS: (State.CONNECTING, State.TLS),
+    State.PROXY: (State.CONNECTING,),
+    State.TLS: (State.CONNECTING, State.PROXY),
+    State.VERSIONS: (State.CONNECTING, State.PROXY, State.TLS),
     State.SASL: (State.VERSIONS,),
     State.READY: (State.VERSIONS, State.SASL, State.REAUTHENTICATING),
     State.REAUTHENTICATING: (State.READY,),
@@ -145,6 +154,7 @@ class Setup:
         self.log = log
         self.secrets = [str(value) for name, value in settings.items() if value and is_secret_name(name)]
         self.ready: dict[int, Broker] = {}
+        self.proxy = Proxy(settings) if settings.get("proxy_url") else None
         self.tls: TlsSetup | None = None
         self.login: SaslLogin | None = None
         protocol = settings.get("security_protocol", "PLAINTEXT")
@@ -159,12 +169,14 @@ class Setup:
 
 
 def import_security(settings: dict[str, Any]) -> None:
-    """Import what the connections of a sender with these settings need; without TLS and SASL nothing.
+    """Import what the connections of a sender with these settings need; without TLS, SASL and a proxy nothing.
 
     It is called before the first fork: a successor must not depend on files that may be removed by then. A library that
     is missing is reported by the connection that needs it.
     """
     protocol = settings["security_protocol"]
+    if settings.get("proxy_url"):
+        _import(PROXY_LIBRARIES[settings["proxy_url"].partition("://")[0]])
     if protocol.endswith("SSL"):
         import cyproducer.sender.cluster.tls_setup
 
@@ -247,7 +259,7 @@ class Connection:
     @property
     def is_setting_up(self) -> bool:
         """Whether it is being made, or authenticates again: it takes requests soon."""
-        return self._state in (State.CONNECTING, State.TLS, State.VERSIONS, State.SASL, State.REAUTHENTICATING)
+        return self._state not in (State.CLOSED, State.RESOLVING, State.READY)
 
     @property
     def in_flight(self) -> int:
@@ -319,6 +331,9 @@ class Connection:
         self._connect(self.broker.addresses.pop(0))
         while not self._is_connected:
             await self._news.wait()
+        if self._setup.proxy is not None:
+            self._enter(State.PROXY)
+            await self._pass_proxy(self._setup.proxy)
         if self._setup.tls is not None:
             self._enter(State.TLS)
             await self._secure(self._setup.tls)
@@ -335,19 +350,22 @@ class Connection:
 
         It may have: the answer takes long if a name server does not answer, or another bootstrap server is faster.
         """
-        broker = self.broker
+        broker, proxy = self.broker, self._setup.proxy
         is_canonical = broker.id < 0 and self._setup.settings["client_dns_lookup"] == CANONICAL_NAMES
         found: list[Address] = []
         problem = "no address"
         try:
-            found = await resolve(self._setup.helper, broker.host, broker.port, canonical=is_canonical)
+            if proxy is None:
+                found = await resolve(self._setup.helper, broker.host, broker.port, canonical=is_canonical)
+            else:
+                found = await resolve(self._setup.helper, proxy.host, proxy.port)
         except OSError as error:
             problem = str(error)
         if broker.id not in self._cluster.brokers:
             self._enter(State.CLOSED)
             return False
         if not found:
-            raise _SetupError(f"the host name cannot be resolved ({problem})")
+            raise _SetupError(f"the host name{'' if proxy is None else f' of {proxy}'} cannot be resolved ({problem})")
         broker.set_addresses(found)
         return True
 
@@ -359,7 +377,7 @@ class Connection:
             self._loop.open_connection(self.node, sock.detach())
         except Exception as error:  # a broker or a resolver may give an invalid address
             raise _SetupError(getattr(error, "strerror", None) or str(error)) from None
-        self.broker.peer = address
+        self.broker.peer, self.broker.peer_is_proxy = address, self._setup.proxy is not None
         self._is_connected = self._was_answered = False
         self._setup_ms = self.broker.begin_attempt(self._tasks.now_ms)
         self._limit(self._setup_ms)
@@ -368,6 +386,36 @@ class Connection:
     def _limit(self, limit_ms: int | None) -> None:
         assert self._task is not None
         self._task.limit(limit_ms)
+
+    async def _pass_proxy(self, proxy: "Proxy") -> None:
+        """Let the proxy connect to the broker: from then on, the connection leads to the broker."""
+        fd = self._nodes.begin_tunnel(self.node)
+        talk = proxy.ask(self.broker.host, self.broker.port)
+        try:
+            message = next(talk)
+            while True:
+                while message:
+                    message = message[await self._when_ready(partial(os.write, fd, message), writable=True) :]
+                answer = await self._when_ready(partial(os.read, fd, 4096), writable=False)
+                if not answer:
+                    text = f"{proxy} has closed the connection: check proxy_username, proxy_password and its log"
+                    raise _SetupError(text)
+                message = talk.send(answer)
+        except StopIteration:
+            self._nodes.end_handshake(self.node)
+        except ProxyError as error:
+            raise _SetupError(self._shown(str(error)), is_refusal=error.is_refusal) from None
+        except OSError as error:
+            raise _SetupError(f"{proxy} has ended the connection: {error.strerror}") from None
+
+    async def _when_ready(self, call: Callable[[], _T], *, writable: bool) -> _T:
+        """Return what a call returns that reads, or writes, the descriptor of a connection that is being set up."""
+        while True:
+            try:
+                return call()
+            except BlockingIOError:
+                self._nodes.await_handshake(self.node, writable)
+                await self._news.wait()
 
     async def _secure(self, tls: "TlsSetup") -> None:
         """Make the TLS handshake."""
@@ -415,7 +463,8 @@ class Connection:
             self._setup.ready[self.node] = self.broker
         self._loop.set_auth_failed(False)
         self._report.changed = True  # the present error may have been its own
-        self._log.info("connected to broker %s (id %d%s)", self.broker.name, self.broker.id, self._describe_tls())
+        by = "" if self._setup.proxy is None else f", by {self._setup.proxy}"
+        self._log.info("connected to broker %s (id %d%s%s)", self.broker.name, self.broker.id, by, self._describe_tls())
 
     def _allow_batches(self) -> None:
         self._limit(None)
@@ -633,12 +682,15 @@ class Connection:
                 "the broker closed the connection at the first request: the listener may require SASL; check the port, "
                 "or set security_protocol and sasl_mechanism"
             )
+        if self._state is State.CONNECTING and self._setup.proxy is not None:
+            return f"{self._setup.proxy} cannot be reached: {os.strerror(reason)}"
         return CLOSE_REASONS.get(reason) or os.strerror(reason)
 
     def _describe_delay(self) -> str:
         """Return what has not come in time: the connection, or an answer in the exchange of SASL."""
         if self._exchange is None:
-            return f"no connection within {self._setup_ms} ms: check its address and the network"
+            place = "its address" if self._setup.proxy is None else f"{self._setup.proxy}, the address"
+            return f"no connection within {self._setup_ms} ms: check {place} and the network"
         server = SERVERS.get(self._exchange.mechanism, "the server that it depends on")
         return f"SASL ({self._exchange.mechanism}) did not end within {self._setup_ms} ms; check {server}"
 

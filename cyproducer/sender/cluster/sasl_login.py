@@ -32,7 +32,16 @@ from cyproducer.sender.system.tasks import Tasks
 __all__ = ["Exchange", "SaslLogin", "SaslStep", "jobs"]
 
 #: How the settings begin that the jobs use. Those of TLS and the brokers are for the check of a token.
-_USED = ("sasl_", "https_", "ssl_", "security_protocol", "bootstrap_servers", "client_id", "client_dns_lookup")
+_USED = (
+    "sasl_",
+    "https_",
+    "ssl_",
+    "proxy_",
+    "security_protocol",
+    "bootstrap_servers",
+    "client_id",
+    "client_dns_lookup",
+)
 
 
 class SaslStep(NamedTuple):

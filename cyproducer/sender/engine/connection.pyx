@@ -177,6 +177,12 @@ cdef int take_descriptor(Node *node) noexcept nogil:
     return fd
 
 
+cdef int begin_tunnel(Node *node) noexcept nogil:
+    """Let Python ask a proxy on an established connection. Return its descriptor, which stays the node's."""
+    node.connection.state = CONNECTION_HANDSHAKING
+    return node.connection.fd
+
+
 cdef void begin_handshake(Node *node, int fd, void *tls) noexcept nogil:
     """Use TLS on the connection. `tls` is a TlsStream, of which the node has a reference, and `fd` its socket."""
     node.connection.fd = fd

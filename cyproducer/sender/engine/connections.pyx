@@ -27,7 +27,7 @@ cdef enum:
 cdef class Nodes:
     """The connections of a loop. `index` is the index of a broker's node in it.
 
-    A connection is CONNECTING, then HANDSHAKING if it uses TLS, NEGOTIATING, and READY.
+    A connection is CONNECTING, then HANDSHAKING if it uses TLS or asks a proxy, NEGOTIATING, and READY.
     """
 
     cdef Loop _loop
@@ -47,6 +47,16 @@ cdef class Nodes:
         if node.connection.state != CONNECTION_NEGOTIATING or node.connection.tls != NULL:
             raise ValueError("the connection is not one that was just established")
         return take_descriptor(node)
+
+    def begin_tunnel(self, uint32_t index):
+        """Let Python ask a proxy on a connection that was just established, until end_handshake().
+
+        Return its descriptor, which stays the loop's. await_handshake() says what to wait for.
+        """
+        cdef Node *node = self._node(index)
+        if node.connection.state != CONNECTION_NEGOTIATING or node.connection.tls != NULL:
+            raise ValueError("the connection is not one that was just established")
+        return begin_tunnel(node)
 
     def begin_handshake(self, uint32_t index, socket, wrap):
         """Use TLS on the connection whose descriptor was taken. Return its TlsStream, for whose arguments see there.

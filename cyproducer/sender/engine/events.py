@@ -57,7 +57,7 @@ class Connected(NamedTuple):
 
 
 class Handshake(NamedTuple):
-    """The TLS handshake can go on: the socket is readable, or writable as awaited."""
+    """The TLS handshake, or that with a proxy, can go on: the socket is readable, or writable as awaited."""
 
     node: int
 

@@ -12,7 +12,7 @@ cdef enum EventKind:
     EVENT_STATE_DENIED = 8          # the broker refuses to say whether it has the state; error: Kafka's code
     EVENT_LEADERS = 9               # the broker has named newer leaders; payload: see produce.pyx
     EVENT_REQUESTS_WAIT = 10        # requests wait for each other on all connections to the broker
-    EVENT_HANDSHAKE = 11            # the TLS handshake can go on: the socket is readable, or writable as awaited
+    EVENT_HANDSHAKE = 11            # a handshake can go on: the socket is readable, or writable as awaited
     EVENT_SILENT = 12               # the broker has not answered the oldest request of a connection for SILENT_NS
 
 

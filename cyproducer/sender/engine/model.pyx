@@ -66,7 +66,7 @@ cdef enum Settling:                 # of the end of a transaction, see Transacti
 cdef enum ConnectionState:
     CONNECTION_CLOSED = 0
     CONNECTION_CONNECTING = 1
-    CONNECTION_HANDSHAKING = 2      # connected; Python makes the TLS handshake
+    CONNECTION_HANDSHAKING = 2      # connected; Python asks a proxy, or makes the TLS handshake
     CONNECTION_NEGOTIATING = 3      # Python exchanges ApiVersions, and authenticates with SASL
     CONNECTION_READY = 4
 

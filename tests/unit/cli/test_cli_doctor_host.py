@@ -55,7 +55,7 @@ def test_lines_fit_a_screen_and_say_what_to_do(capsys: pytest.CaptureFixture[str
     assert max(map(len, lines)) <= 80
     at = next(number for number, line in enumerate(lines) if line.startswith("problem  brokers: 127.0.0.1:9: "))
     advice = next(line for line in lines[at:] if line.startswith("         -> "))
-    assert "check that the broker runs" in advice
+    assert "check that the server runs" in advice
 
 
 def test_a_port_where_nothing_listens_and_a_name_without_address(

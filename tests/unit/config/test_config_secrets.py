@@ -50,7 +50,7 @@ def outcome(given, with_locals=True):
 def test_the_secret_settings():
     assert {setting.name for setting in SECRETS} == {
         "ssl_keydata", "ssl_password", "ssl_keystore_password", "ssl_truststore_password", "sasl_plain_password",
-        "sasl_jaas_config", "sasl_oauthbearer_client_credentials_client_secret",
+        "sasl_jaas_config", "sasl_oauthbearer_client_credentials_client_secret", "proxy_password",
     }  # fmt: skip
     assert all(setting.side == SENDER and not setting.shown for setting in SECRETS)
     for setting in SECURITY_BY_NAME.values():
@@ -126,6 +126,7 @@ def usable(samples: Samples):
     yield {"security_protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": JAAS[0]}
     yield {"security_protocol": "SSL", "ssl_certdata": samples.certificate, "ssl_keydata": samples.encrypted_key,
            "ssl_password": SECRET}  # fmt: skip
+    yield {"proxy_url": "http://proxy:3128", "proxy_username": "x", "proxy_password": SECRET}
     for store in ("keystore", "truststore"):
         yield {"security_protocol": "SSL", f"ssl_{store}_location": samples("store.p12"),
                f"ssl_{store}_password": SECRET}  # fmt: skip

@@ -35,6 +35,7 @@ def values(samples):
         "sasl_oauthbearer_extensions": "a=b",
         "sasl_oauthbearer_header_urlencode": True,
         "sasl_oauth_token_provider": token,
+        "proxy_url": "socks5://proxy:1080",
     }
 
 
