@@ -353,7 +353,8 @@ class StandIn:
                     del front_end.waiting[slot]
                     self._complete(front_end, slot, generation)
             self.error = error
-        control_messages.send(sock, self.purge_answer)
+        with contextlib.suppress(BrokenPipeError):  # it has not waited for the answer
+            control_messages.send(sock, self.purge_answer)
         sock.close()
 
     def _control(self, front_end):

@@ -10,35 +10,58 @@ from cyproducer.shm import system_clock
 
 __all__ = ["purge"]
 
-_RECHECK_S = 0.1  # how often a wait for the sender looks whether it is gone
-_PAUSE_S = 0.02  # before a sender that could not be reached is asked again
-#: The sender is ending, has too few resources for another connection, or does not know this process yet or any more.
+_RECHECK_S = 0.1  # how often a wait for the answer looks whether it is still needed
+_PAUSE_S = 0.02
+_SILENT = "it has not answered"
+#: So often a sender is asked that cannot be reached or refuses. The next sender follows within a second.
+_ATTEMPTS = 250
+#: The sender is ending, has too few resources for another connection, or does not know this process.
 _TRY_LATER = ("DRAINING", "REFUSED")
 
 
 def purge(channel: Channel, timeout: float | None) -> None:
     """Do the work of KafkaProducer.purge(). Raise its errors."""
-    if channel.closing:
-        raise errors.ProducerClosedError("the producer is closed")
     deadline = deadline_after(timeout)
-    while True:
+    trouble = ""
+    for _ in range(_ATTEMPTS):
+        _check_usable(channel)
         channel.poll()
         channel.purge_unsent()
         if not channel.outstanding()[0]:
             return
-        session = channel.session
-        if session.alive and _ask(session, deadline, timeout):
-            session.poll()  # the outcomes were published before the answer was sent
+        found = _ask(channel, channel.session, deadline)
+        channel.poll()  # the outcomes were published before the answer was sent
+        channel.purge_unsent()  # of a session that has ended meanwhile
+        if not found:
             return
-        if deadline is not None and system_clock.monotonic() >= deadline:
-            raise _late(timeout)
-        wait_readable([], _PAUSE_S)
+        if found != _SILENT or not trouble:  # at the deadline, an earlier reason says more
+            trouble = found
+        if _left(deadline) <= 0:
+            raise errors.KafkaTimeoutError(
+                f"purge: it is not known within {timeout} s whether the sender has dropped the records, and it may do "
+                f"so later: {trouble}"
+            )
+        wait_readable([], min(_PAUSE_S, _left(deadline)))
+    raise errors.SenderUnavailableError(f"the sender has not dropped the records: {trouble}")
 
 
-def _ask(session: Session, deadline: float | None, timeout: float | None) -> bool:
-    """Let the sender drop what it has of this session. Return False if it is gone, or cannot be reached now."""
+def _check_usable(channel: Channel) -> None:
+    if channel.closing:
+        raise errors.ProducerClosedError("the producer is closed")
+    if channel.foreign:
+        raise errors.ForkedFutureError("this process was forked during purge(), and the records belong to its parent")
+
+
+def _left(deadline: float | None) -> float:
+    return _RECHECK_S if deadline is None else max(0.0, deadline - system_clock.monotonic())
+
+
+def _ask(channel: Channel, session: Session, deadline: float | None) -> str:
+    """Let the sender drop what it has of this session. Return why it is not known whether it has; "" if it has."""
     session.verify()
-    if session.alive and not session.attachment.command_key:
+    if not session.alive:
+        return "its session has ended"
+    if not session.attachment.command_key:
         raise errors.SenderUnavailableError(
             "the sender has dropped nothing: this producer has attached to a sender of an earlier version, which "
             "cannot purge; make another producer"
@@ -49,28 +72,27 @@ def _ask(session: Session, deadline: float | None, timeout: float | None) -> boo
             address = session.attachment.socket.getpeername()
         except OSError as error:  # another thread has just ended the session
             pass_on(error)
-            return False
+            return "its session has ended"
         message = {"op": "purge", "attach_id": session.attachment.attach_id, "key": session.attachment.command_key}
         if not connection.open(address) or not connection.send(message):
-            return False
-        while not wait_readable([connection.fd], _RECHECK_S):
+            return f"it cannot be reached at {address}"
+        while not wait_readable([connection.fd], min(_RECHECK_S, _left(deadline))):
+            _check_usable(channel)
             session.poll()
-            if not session.alive:
-                return False
-            if deadline is not None and system_clock.monotonic() >= deadline:
-                raise _late(timeout)
+            if not session.alive or not channel.outstanding()[0]:
+                return "its session has ended"
+            if _left(deadline) <= 0:
+                return _SILENT
         answer = connection.receive()
     finally:
         connection.close()
-    if answer is not None and not answer.get("ok") and answer.get("error") not in _TRY_LATER:
-        raise errors.SenderUnavailableError(
-            f"the sender has dropped nothing: {answer.get('message')}; if it is of an earlier version, which cannot "
-            "purge, replace it with `cyproducer sender --replace`"
-        )
-    return answer is not None and bool(answer.get("ok"))
-
-
-def _late(timeout: float | None) -> errors.KafkaTimeoutError:
-    return errors.KafkaTimeoutError(
-        f"purge: the sender has not answered within {timeout} s; it may still drop the records that are queued now"
+    if answer is None:
+        return "it has hung up"
+    if answer.get("ok"):
+        return ""
+    if answer.get("error") in _TRY_LATER:
+        return str(answer.get("message"))
+    raise errors.SenderUnavailableError(
+        f"the sender has dropped nothing: {answer.get('message')}; if it is of an earlier version, which cannot purge, "
+        "replace it with `cyproducer sender --replace`"
     )

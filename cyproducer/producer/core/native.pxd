@@ -642,6 +642,7 @@ cdef class SessionOwner:
     cdef int enter(self, ChannelState state) except -1
     cdef int on_end(self) except -1
     cdef int drop_empty(self) except -1
+    cdef int _fail_unsent(self, Session session, list batches, int code) except -1
     cdef int _make_session(self, Session ended, object connect, object wanted) except -1
     cdef int _install(self, Session made) except -1
 

@@ -234,9 +234,9 @@ cdef class SessionOwner:
         code = errors.DELIVERY_TIMEOUT if is_alive(session.arena) else errors.SENDER_UNAVAILABLE
         expired = self.unsent.take_expired()
         if expired:
-            session.outcomes.fail(expired, code)
+            self._fail_unsent(session, expired, code)
+        elif self.unsent.lists:
             self.drop_empty()
-            session.notify_finished(self)
 
     def purge_unsent(self):
         """Fail all batches that wait for a sender, or for metadata, with PURGED."""
@@ -245,9 +245,16 @@ cdef class SessionOwner:
             return
         purged = self.unsent.take_all()
         if purged:
-            session.outcomes.fail(purged, errors.PURGED)
+            self._fail_unsent(session, purged, errors.PURGED)
+
+    cdef int _fail_unsent(self, Session session, list batches, int code) except -1:
+        """Fail batches that were taken from the unsent ones. Notify their waiters also if a signal's handler raises."""
+        session.outcomes.fail(batches, code)
+        try:
             self.drop_empty()
+        finally:
             session.notify_finished(self)
+        return 0
 
     def orphan(self):
         """Let the sender deliver the rest after the producer was dropped; futures that are kept still resolve.

@@ -674,11 +674,13 @@ cdef class Session:
         room = owner.unsent.move(self.arena, self.topics, failed)
         for batch, code in failed:
             self.outcomes.fail((batch,), code)
-        owner.drop_empty()
-        if owner.orphaned:
-            self.arena.drop_references()
-        if failed:
-            self.notify_finished(owner)
+        try:
+            owner.drop_empty()
+            if owner.orphaned:
+                self.arena.drop_references()
+        finally:  # also if a signal's handler raises
+            if failed:
+                self.notify_finished(owner)
         return room
 
     def announce_close(self):

@@ -85,8 +85,9 @@ cdef class UnsentLists:
             return 0
         for unsent in list(self.lists):
             if unsent.count == 0 and unsent in self.lists:
-                self.lists.remove(unsent)
-                unsent.close()
+                unsent.close()  # first: if a signal's handler raises here, the next call closes it
+                if unsent in self.lists:  # another thread may have run meanwhile
+                    self.lists.remove(unsent)
         return 0
 
 
@@ -178,10 +179,12 @@ cdef class UnsentBatches:
     def take_topic(self, name):
         """Remove and return all batches of a topic, which the caller fails."""
         found = []
-        for slot, batch in self.topics.pop(name, ()):
+        entries = self.topics.pop(name, ())
+        while entries:  # emptied, since move() may be at work with it
+            slot, batch = entries.popleft()
+            self.count -= 1
             found.append(batch)
             self._count_failed(slot)
-        self.count -= len(found)
         return found
 
     def expires_in(self):

@@ -237,13 +237,17 @@ cdef class FrontEnds:
         Do nothing for a front-end that has ended. Raise ValueError for a transactional one.
         """
         cdef FrontEnd *front_end = self._find(attach_id)
+        cdef uint32_t _call
         if front_end == NULL or front_end.front_ends.detached:
             return
         if front_end.transaction != NULL:
             raise ValueError("a transactional producer aborts its transaction instead")
         update_clock(&self.core)
         activate(&self.core, front_end)
-        accumulate(&self.core)
+        # More than once: a call reads some hints only, and the ring has at most two for each slot.
+        for _call in range(2 * front_end.slot_count // <uint32_t>HINTS_PER_TURN + 1):
+            if read_submissions(&self.core, front_end) or front_end.intake.violation:
+                break
         if not front_end.intake.violation:
             purge(&self.core, front_end)
         untouch(&self.core)

@@ -1,8 +1,10 @@
 """Tests a purge: what is certain to be in no log ends with PURGED, everything else as it would have without it."""
 
+from contextlib import closing
+
 import pytest
 from kfake.scripted_broker import Fault
-from support.front_end import run_until
+from support.front_end import PlainFrontEnd, run_until
 
 from cyproducer import errors
 from cyproducer.codes import NOT_ENOUGH_REPLICAS
@@ -53,6 +55,17 @@ def test_batches_that_the_engine_has_not_read_yet_are_dropped(rig, broker):
     purge(rig, index)
     assert rig.heard[index][sent] == (-1, errors.PURGED)
     rig.finish()
+
+
+def test_more_batches_than_the_engine_reads_at_once_are_dropped(rig, broker):
+    rig.begin()
+    stop(rig)
+    with closing(PlainFrontEnd(rig.engine, slots=17_000, linger_ms=60_000)) as front_end:
+        for slot in range(16_500):
+            front_end.send(slot, [(1, None, b"x")], topic=rig.number, partition=0)
+        rig.engine.purge(front_end.attach_id)
+        assert len(front_end.outcomes()) == 16_500
+        assert rig.engine.undelivered() == 0
 
 
 def test_other_front_ends_keep_their_batches(rig, broker):
