@@ -340,8 +340,8 @@ class TransactionManager:
         commit = self._now.commit
         session = commit.records_at
         assert session is not None
-        # A batch that has failed in part has no error. One that the next sender gets is not counted in this session.
-        if not session.outcomes.first_error and all(batch.done and not batch.error for batch in commit.batches):
+        # The first error is that of all sessions: also of a batch that the next sender has got, or that failed in part.
+        if not session.outcomes.first_error and all(batch.done for batch in commit.batches):
             return
         raise self._fail(call, *(_lost() if session.is_lost else _unknown_result()))
 
