@@ -245,9 +245,10 @@ class SimulatedCluster(Cluster):
         found = set()
         for topic in request.body["topic_data"]:
             for item in topic["partition_data"]:
-                producer_id = item["records"][PRODUCER_ID_AT : PRODUCER_ID_AT + 8]
-                if producer_id != NO_PRODUCER_ID:
-                    found.add((topic.get("name"), topic.get("topic_id"), item["index"], producer_id))
+                # With the epoch: two front-ends may have one transactional id, of which one is fenced.
+                producer = item["records"][PRODUCER_ID_AT : PRODUCER_ID_AT + 10]
+                if producer[:8] != NO_PRODUCER_ID:
+                    found.add((topic.get("name"), topic.get("topic_id"), item["index"], producer))
         for lane in found:
             before = self._carriers.get(lane, connection)
             if before is not connection and before.node is connection.node and before in self.connections:
