@@ -30,7 +30,8 @@ def short_lived_jvm() -> str:
 def _run(archive: Path) -> bool:
     """Make the archive in processes of its own: a process can have one JVM of Spark only."""
     environment = {**os.environ, **spark_environment()}
-    environment["PYTHONPATH"] += os.pathsep + str(Path(__file__).parents[1])
+    tests = Path(__file__).parents[1]
+    environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], str(tests), str(tests.with_name("tools"))])
     with tempfile.TemporaryDirectory() as place, open(Path(place) / "log", "w+") as log:
         process = subprocess.Popen(
             [sys.executable, __file__, str(archive)],
