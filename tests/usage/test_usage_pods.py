@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from devkafka.node import KafkaCluster
 from support.confined import namespaces, run_confined, start_confined
@@ -65,6 +66,14 @@ def container(volume: Path, mode: str, *options: str) -> list[str]:
     return [*namespaces(*apart), "sh", "-ec", CONTAINER, "sh", str(volume), mode]
 
 
+def end_container(pid: int) -> None:
+    """Kill PID 1 of a container, whose unshare(1) has this pid: it has called setuid(), which undoes --kill-child."""
+    inside = psutil.Process(pid).children(recursive=True)
+    for process in inside:
+        process.kill()
+    assert psutil.wait_procs(inside, timeout=30)[1] == []
+
+
 @pytest.mark.as_root
 @pytest.mark.parametrize("arrangement", ["sidecar of one user", "sidecar of another user", "node"])
 def test_a_socket_in_a_volume(
@@ -92,4 +101,4 @@ def test_a_socket_in_a_volume(
         else:
             assert out == "99\n", err
             assert arrived(topic, 100).values_of(0) == [b"%d" % number for number in range(100)]
-        sender.kill()
+        end_container(sender.pid)
