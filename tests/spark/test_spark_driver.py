@@ -16,7 +16,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from support import spark_jvm
 from support.process import wait_until
-from support.spark_jvm import short_lived_jvm
 
 import cyproducer
 from cyproducer.spark.stream import KafkaStreamWriter
@@ -62,11 +61,9 @@ def test_a_job_is_counted_when_there_is_one(spark, frame):
     assert spark.sparkContext.statusTracker().getJobIdsForGroup("counted")
 
 
-def test_the_jvm_uses_the_archive_of_classes_that_it_was_given(spark):
-    """Without one it starts more slowly: see short_lived_jvm(), which says why there is none."""
+def test_the_jvm_uses_the_archive_of_classes(spark):
     mapped = [each.path for each in psutil.Process(spark.sparkContext._gateway.proc.pid).memory_maps()]
-    given = "-XX:SharedArchiveFile=" in short_lived_jvm()
-    assert any(re.search(r"/spark-[^/]+\.jsa$", path) for path in mapped) == given, mapped
+    assert any(re.search(r"/spark-[^/]+\.jsa$", path) for path in mapped), mapped
 
 
 @pytest.mark.long
