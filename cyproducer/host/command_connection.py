@@ -14,11 +14,13 @@ class CommandConnection:
     """One connection to the control socket of a sender. A forked child closes its copy.
 
     Between two commands of a transactional producer the attachment keeps it, so that it is closed with the attachment.
+    `address`: that of the sender, once open() has found it.
     """
 
     _fd = -1  # until __init__() has ended, which a signal's handler may interrupt
 
     def __init__(self) -> None:
+        self.address = ""
         # From _socket: gevent's socket.socket switches greenlets instead of raising EAGAIN.
         self._socket: Any = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         fd = self._socket.fileno()
@@ -30,11 +32,12 @@ class CommandConnection:
         if disown is not None:  # None: the interpreter ends
             self.close()
 
-    def open(self, address: str) -> bool:
-        """Connect to the sender at an address. Return False if it cannot be reached now."""
+    def open(self, control_socket: Any) -> bool:
+        """Connect to the sender at the other end of a control socket. Return False if it cannot be reached now."""
         try:
+            self.address = control_socket.getpeername()  # it fails if another thread has just ended the session
             self._socket.setblocking(False)
-            self._socket.connect(address)
+            self._socket.connect(self.address)
             return True
         except OSError as error:
             pass_on(error)

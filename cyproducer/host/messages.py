@@ -83,8 +83,8 @@ __all__ = [
     "parse_attach",
     "parse_command",
     "parse_facts",
+    "parse_front_end",
     "parse_held",
-    "parse_purge",
     "parse_token",
     "parse_want",
 ]
@@ -253,26 +253,25 @@ class TransactionCommand(NamedTuple):
 
 
 def parse_command(message: dict[str, Any]) -> tuple[int, str | None, TransactionCommand]:
-    """Return (attach id, key, command). Raise InvalidMessageError with the name of the first invalid field.
-
-    The key shows that the process is the front-end's; None: it has shown none.
-    """
-    attach_id = _integer(message, "attach_id", 1, INT64_MAX)
+    """Return (attach id, key, command). Raise InvalidMessageError with the name of the first invalid field."""
+    attach_id, key = parse_front_end(message)
     number = _integer(message, "number", 1, INT64_MAX)
     producer_id = _integer(message, "producer_id", -1, INT64_MAX)
     epoch = _integer(message, "epoch", -1, INT16_MAX)
-    do, key = message.get("do"), message.get("key")
+    do = message.get("do")
     if not isinstance(do, str) or do not in COMMANDS:
         raise InvalidMessageError("do")
     has_offsets = do == "offsets"
     group = _group(message.get("group")) if has_offsets else {}
     offsets = _offsets(message.get("offsets")) if has_offsets else []
-    key = key if isinstance(key, str) else None
     return attach_id, key, TransactionCommand(number, do, producer_id, epoch, group, offsets)
 
 
-def parse_purge(message: dict[str, Any]) -> tuple[int, str | None]:
-    """Return (attach id, key). Raise InvalidMessageError with the name of the first invalid field."""
+def parse_front_end(message: dict[str, Any]) -> tuple[int, str | None]:
+    """Return (attach id, key) of the front-end for which a process asks. Raise InvalidMessageError: "attach_id".
+
+    The key shows that the process is the front-end's; None: it has shown none.
+    """
     key = message.get("key")
     return _integer(message, "attach_id", 1, INT64_MAX), key if isinstance(key, str) else None
 

@@ -2,7 +2,6 @@
 
 from cyproducer import errors
 from cyproducer.host.command_connection import CommandConnection
-from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.channel.channel import Channel
 from cyproducer.producer.core.native import Session, deadline_after
@@ -68,14 +67,9 @@ def _ask(channel: Channel, session: Session, deadline: float | None) -> str:
         )
     connection = CommandConnection()
     try:
-        try:
-            address = session.attachment.socket.getpeername()
-        except OSError as error:  # another thread has just ended the session
-            pass_on(error)
-            return "its session has ended"
         message = {"op": "purge", "attach_id": session.attachment.attach_id, "key": session.attachment.command_key}
-        if not connection.open(address) or not connection.send(message):
-            return f"it cannot be reached at {address}"
+        if not connection.open(session.attachment.socket) or not connection.send(message):
+            return f"it cannot be reached at {connection.address}"
         while not wait_readable([connection.fd], min(_RECHECK_S, _left(deadline))):
             _check_usable(channel)
             session.poll()

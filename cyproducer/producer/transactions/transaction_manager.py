@@ -859,13 +859,8 @@ def _connection_of(session: Session) -> CommandConnection | None:
         return kept
     if kept is not None:
         kept.close()
-    try:
-        address = session.attachment.socket.getpeername()
-    except OSError as error:  # another thread has just ended the session
-        pass_on(error)
-        return None
     made = CommandConnection()
-    if made.open(address):
+    if made.open(session.attachment.socket):
         return made
     made.close()
     return None

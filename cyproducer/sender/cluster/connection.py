@@ -387,7 +387,7 @@ class Connection:
         assert self._task is not None
         self._task.limit(limit_ms)
 
-    async def _pass_proxy(self, proxy: "Proxy") -> None:
+    async def _pass_proxy(self, proxy: Proxy) -> None:
         """Let the proxy connect to the broker: from then on, the connection leads to the broker."""
         fd = self._nodes.begin_tunnel(self.node)
         talk = proxy.ask(self.broker.host, self.broker.port)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cyproducer.host.messages import InvalidMessageError, parse_command, parse_purge, parse_want
+from cyproducer.host.messages import InvalidMessageError, parse_command, parse_front_end, parse_want
 from cyproducer.sender.cluster.metadata import Metadata
 from cyproducer.sender.cluster.queries import Queries
 from cyproducer.sender.cluster.telemetry import Telemetry
@@ -123,7 +123,7 @@ class Requests:
     def _purge(self, peer: Peer, message: Message, fds: list[int]) -> None:
         """Drop what a front-end has queued. It asks on another connection, which an earlier version only hangs up."""
         try:
-            attach_id, key = parse_purge(message)
+            attach_id, key = parse_front_end(message)
         except InvalidMessageError as error:
             peer.send(refusal("MALFORMED", f"a purge has no valid {error}"))
             return

@@ -15,6 +15,7 @@ from cyproducer import KafkaProducer, errors
 
 Make = Callable[..., KafkaProducer]
 CREDENTIALS = {"proxy_username": "u", "proxy_password": "correct"}
+FALSE = {"proxy_username": "u", "proxy_password": "false"}
 COUNT = 2000
 
 secure_kafka = secure_kafka_fixture(nodes=3)
@@ -83,30 +84,31 @@ def test_without_a_proxy_no_token_is_checked(
             make_producer(**given, proxy_url=proxy.url).send(topic, b"v")
 
 
-@pytest.mark.parametrize("credentials", [{}, {"proxy_username": "u", "proxy_password": "false"}], ids=["none", "false"])
-def test_wrong_credentials_at_an_http_proxy(
+@pytest.mark.parametrize(
+    ("scheme", "credentials", "error", "said"),
+    [
+        ("http", {}, errors.AuthenticationFailedError, "check proxy_username and proxy_password"),
+        ("http", FALSE, errors.AuthenticationFailedError, "check proxy_username and proxy_password"),
+        # This one hangs up instead of the answer of RFC 1929.
+        ("socks5", FALSE, errors.KafkaTimeoutError, "has closed the connection: check proxy_username"),
+    ],
+    ids=["http, none", "http, false", "socks5, false"],
+)
+def test_wrong_credentials(
     secure_kafka: SecureKafka,
     make_producer: Make,
     settings_for: SettingsFor,
     tmp_path: Path,
+    scheme: str,
     credentials: dict[str, str],
+    error: type[errors.KafkaError],
+    said: str,
 ) -> None:
     topic = secure_kafka.topic_for("User:ANONYMOUS")
-    with running_proxy("http", tmp_path, "u:correct") as proxy:
-        producer = make_producer(**settings_for("SSL"), proxy_url=proxy.url, **credentials)
-        with pytest.raises(errors.AuthenticationFailedError, match="check proxy_username and proxy_password"):
-            producer.send(topic, b"v")
-
-
-def test_wrong_credentials_at_a_socks_proxy(
-    secure_kafka: SecureKafka, make_producer: Make, settings_for: SettingsFor, tmp_path: Path
-) -> None:
-    """This one hangs up instead of the answer of RFC 1929."""
-    topic = secure_kafka.topic_for("User:ANONYMOUS")
-    with running_proxy("socks5", tmp_path, "u:correct") as proxy:
-        given = settings_for("SSL", max_block_ms=3000)
-        producer = make_producer(**given, proxy_url=proxy.url, proxy_username="u", proxy_password="false")
-        with pytest.raises(errors.KafkaTimeoutError, match="has closed the connection: check proxy_username"):
+    limit = {"max_block_ms": 3000} if error is errors.KafkaTimeoutError else {}
+    with running_proxy(scheme, tmp_path, "u:correct") as proxy:
+        producer = make_producer(**settings_for("SSL", **limit), proxy_url=proxy.url, **credentials)
+        with pytest.raises(error, match=said):
             producer.send(topic, b"v")
 
 
