@@ -67,10 +67,13 @@ def container(volume: Path, mode: str, *options: str) -> list[str]:
 
 
 def end_container(pid: int) -> None:
-    """Kill PID 1 of a container, whose unshare(1) has this pid: it has called setuid(), which undoes --kill-child."""
+    """Kill PID 1 of a container, whose unshare(1) has this pid: it has called setuid(), which undoes --kill-child.
+
+    The kernel kills the other processes of the PID namespace with it.
+    """
     inside = psutil.Process(pid).children(recursive=True)
-    for process in inside:
-        process.kill()
+    [first] = psutil.Process(pid).children()
+    first.kill()
     assert psutil.wait_procs(inside, timeout=30)[1] == []
 
 

@@ -5,7 +5,7 @@ import os
 import resource
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import psutil
 import pytest
 from devkafka.node import Rule
 from support.process import cyproducer, proc_file, run_script, start_script
+from support.proxy import running_proxy
 from support.recorded import recorded_locals
 from support.secure_kafka import SecureKafka
 from support.secure_settings import SettingsFor
@@ -164,7 +165,19 @@ def show_tokens(secure_kafka: SecureKafka, make_producer: Make, settings_for: Se
     return shown
 
 
-def marked_settings(secure_kafka: SecureKafka, settings_for: SettingsFor) -> list[dict[str, Any]]:
+@pytest.fixture
+def proxy_urls(tmp_path: Path) -> Iterator[list[str]]:
+    """Yield the addresses of proxies that demand another password."""
+    with (
+        running_proxy("socks5", tmp_path, "u:correct") as socks,
+        running_proxy("http", tmp_path, "u:correct") as http,
+    ):
+        yield [socks.url, http.url]
+
+
+def marked_settings(
+    secure_kafka: SecureKafka, settings_for: SettingsFor, proxy_urls: list[str]
+) -> list[dict[str, Any]]:
     """Return settings of producers, in which each secret is MARK or contains it; a private key is that of `marked`."""
     keys = secure_kafka.keys
     identity = keys.client("marked", password=MARK)
@@ -183,6 +196,7 @@ def marked_settings(secure_kafka: SecureKafka, settings_for: SettingsFor) -> lis
         settings_for("MTLS", **texts, ssl_password=MARK),
         settings_for("MTLS", ssl_keystore_location=store, ssl_keystore_password=MARK),
         trust,
+        *(settings_for("SSL", proxy_url=url, proxy_username="u", proxy_password=MARK) for url in proxy_urls),
     ]
 
 
@@ -191,13 +205,14 @@ def test_no_secret_is_shown(
     make_producer: Make,
     settings_for: SettingsFor,
     runtime_dir: Path,
+    proxy_urls: list[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Marked secrets are in no name, argument, environment, log, status, repr, error or file.
 
     Each setting that is a secret is marked in at least one producer with a sender of its own.
     """
-    cases = marked_settings(secure_kafka, settings_for)
+    cases = marked_settings(secure_kafka, settings_for, proxy_urls)
     key = next(each["ssl_keydata"] for each in cases if "ssl_keydata" in each)
     marked = {name for each in cases for name, value in each.items() if MARK in str(value) or value == key}
     assert marked == {setting.name for setting in SETTINGS if setting.secret}
