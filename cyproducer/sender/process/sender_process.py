@@ -4,6 +4,7 @@ The sender is forked from its supervisor. If the supervisor dies, the sender for
 """
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -25,6 +26,8 @@ __all__ = ["Serving"]
 
 _RESTARTS_WORTH_A_WARNING = 3
 _SUPERVISOR_LIFE_S = 1.0
+_IN_FLIGHT_S = 3.0
+_IN_FLIGHT_PAUSE_S = 0.05
 _FORK_PAUSE_S = 0.2
 
 # Load the codecs that a look-up of a host name and an unusual character in a log line need: by then their files may be
@@ -89,8 +92,8 @@ class Serving:
         at_end.callback(self.signals.close)
         engine = Engine(post.settings, self.log, _predecessor_state(handover))
         at_end.callback(engine.close)
-        if not handover.regions and not self.line.give({"op": "regions"}, engine.regions()):
-            raise OSError("the supervisor accepts no descriptors of the state region")
+        if not handover.regions:
+            self._give_regions(engine.regions())
         facts = Facts(
             post.place.socket,
             post.settings,
@@ -117,6 +120,21 @@ class Serving:
             crashpoint("attach.listening")
         self.line.tell({"op": "started"})
         return engine, control
+
+    def _give_regions(self, regions: tuple[int, int]) -> None:
+        """Give the supervisor the state region and the snapshot for the successors.
+
+        The kernel limits the descriptors in unread messages for each user, to the RLIMIT_NOFILE of this process
+        (unix(7)). If those of other processes are too many, this waits until they are read. Raise OSError if that takes
+        too long.
+        """
+        give_up = time.monotonic() + _IN_FLIGHT_S
+        while not self.line.give({"op": "regions"}, regions):
+            number = 0 if self.line.refusal is None else self.line.refusal.errno
+            if number != errno.ETOOMANYREFS or time.monotonic() >= give_up:
+                text = "the supervisor gets no descriptors, since too many of this user are in unread messages"
+                raise OSError(number, f"{text} (limit: RLIMIT_NOFILE)") from self.line.refusal
+            time.sleep(_IN_FLIGHT_PAUSE_S)
 
     def _report(self, engine: Engine, control: Control) -> None:
         post, handover = self.post, self.handover

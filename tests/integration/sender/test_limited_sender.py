@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -193,6 +194,20 @@ def test_requests_with_too_many_descriptors_for_a_user_are_sent_later(client: Ca
         os.kill(sender, signal.SIGCONT)
     answers = [other.line() for other in others]
     assert all(answer.startswith("[") for answer in answers), answers
+
+
+def test_a_sender_starts_beside_too_many_descriptors_of_the_user(
+    client: Callable[..., Client], runtime_dir: Path
+) -> None:
+    """Other processes of the user have not read them yet: the new sender waits until the kernel takes its own."""
+    writer, reader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with writer, reader:
+        socket.send_fds(writer, [b"descriptors"], [0] * 60)
+        first = client(*DESCRIPTORS)
+        first.say("first", "wait")
+        wait_until(lambda: sender_processes(runtime_dir), 60, "a sender")
+        time.sleep(1)  # it is refused meanwhile
+    assert first.line() == "[0]"
 
 
 def has_arena(pid: int) -> bool:
