@@ -18,7 +18,8 @@ from cyproducer import KafkaProducer
 TOPIC = os.environ.get("TOPIC", "events")
 
 # In a project of several files, the producer stands in a module that the views import.
-producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"))
+# A request may wait for Kafka for less time than the server waits for a worker: 30 s with gunicorn.
+producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"), max_block_ms=10_000)
 
 database = {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("DATABASE", "orders.sqlite3")}
 settings.configure(ALLOWED_HOSTS=["*"], DATABASES={"default": database}, ROOT_URLCONF=__name__)
@@ -47,7 +48,7 @@ def publish(request: HttpRequest) -> JsonResponse:
 
 def publish_and_wait(request: HttpRequest) -> JsonResponse:
     """Publish the body, and answer with its place in the log."""
-    record = producer.send(TOPIC, request.body).result(timeout=30)
+    record = producer.send(TOPIC, request.body).result(timeout=15)
     return JsonResponse({"pid": os.getpid(), "partition": record.partition, "offset": record.offset}, status=201)
 
 

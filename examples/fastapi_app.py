@@ -16,8 +16,9 @@ from cyproducer import KafkaProducer, errors
 
 TOPIC = os.environ.get("TOPIC", "events")
 
-# Made at import: this starts nothing, and the worker attaches to the sender when it first sends.
-producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"))
+# Made at import: this starts nothing, and the worker attaches to the sender when it first sends. A request waits for at
+# most 10 seconds when no broker answers.
+producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"), max_block_ms=10_000)
 
 
 @asynccontextmanager

@@ -13,7 +13,8 @@ from cyproducer import KafkaProducer, errors
 TOPIC = os.environ.get("TOPIC", "events")
 
 # Made at import, also before gunicorn forks its workers (--preload).
-producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"))
+# A request may wait for Kafka for less time than the server waits for a worker: 30 s with gunicorn.
+producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"), max_block_ms=10_000)
 app = Flask(__name__)
 
 
@@ -39,5 +40,5 @@ def publish() -> tuple[dict[str, Any], int]:
 @app.post("/order")
 def publish_and_wait() -> tuple[dict[str, Any], int]:
     """Publish the body, and answer with its place in the log."""
-    record = producer.send(TOPIC, request.get_data()).result(timeout=30)
+    record = producer.send(TOPIC, request.get_data()).result(timeout=15)
     return {"pid": os.getpid(), "partition": record.partition, "offset": record.offset}, 201

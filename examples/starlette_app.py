@@ -16,7 +16,7 @@ from cyproducer import KafkaProducer
 
 TOPIC = os.environ.get("TOPIC", "events")
 
-producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"))
+producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"), max_block_ms=10_000)
 
 
 @asynccontextmanager

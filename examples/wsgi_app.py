@@ -18,7 +18,8 @@ from cyproducer import KafkaProducer, errors
 TOPIC = os.environ.get("TOPIC", "events")
 
 # Made once, in the master: constructing starts nothing, and each worker attaches when it first sends.
-producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"))
+# A request may wait for Kafka for less time than the server waits for a worker: 30 s with gunicorn.
+producer = KafkaProducer(bootstrap_servers=os.environ.get("KAFKA", "localhost:9092"), max_block_ms=10_000)
 
 
 def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -31,7 +32,7 @@ def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iter
             producer.send(TOPIC, body_of(environ))
             status = "202 Accepted"
         elif path == "/order":
-            record = producer.send(TOPIC, body_of(environ)).result(timeout=30)
+            record = producer.send(TOPIC, body_of(environ)).result(timeout=15)
             answer |= {"partition": record.partition, "offset": record.offset}
             status = "201 Created"
     except errors.KafkaError as error:
