@@ -328,6 +328,9 @@ def native_settings() -> str:
     """Return settings.pyx: the structs of settings, and the functions that fill them."""
     table = source("cyproducer.config.table")
     native = [row for row in table.SETTINGS if row.native is not None]
+    for row in native:
+        if row.side != table.SENDER and not row.sent:
+            raise SystemExit(f"{row.name}: `native` needs side=SENDER or sent=True")
     parts = ['"""Declares the settings that the engine reads. tools/generate.py writes this file from table.py."""\n']
     for struct, function, rows in (
         ("SenderSettings", "read_sender_settings", [row for row in native if row.side == table.SENDER]),

@@ -1,10 +1,11 @@
-/* Implements the two records of a batch in shared memory: its slots, which its owner and the sender change, and its entry
- * in the state region, which only a sender writes.
+/* Implements what shared memory keeps of a batch: its slots, which its owner and the sender change, and its entry in the
+ * state region, which only a sender writes.
  *
  * A slot word has state, HEAD, CONT, generation, record count and bytes in 64 bits. The owner opens, commits, rolls, closes
- * and frees; the sender seals open batches and marks slots done or revoked. All but `free` are one CAS of the word
- * against the value that the caller saw last: the loser of a race notices it and has changed nothing. The generation is
- * part of the word, so an operation on a batch that is gone fails. Reference: the diagram in layout.h. */
+ * and frees, and takes a batch back from a sender that is gone; the sender seals open batches and marks slots done or
+ * revoked. All but `free` are a CAS of the word against the value that was seen last: the loser of a race notices it and
+ * has changed nothing. The generation is part of the word, so an operation on a batch that is gone fails. Reference: the
+ * diagram in layout.h. */
 #ifndef CYPRODUCER_BATCH_H
 #define CYPRODUCER_BATCH_H
 
@@ -266,8 +267,8 @@ static inline bool cyp_sent_is(const uint32_t *sent, uint32_t generation) {
  * entry is filled, and from here on a successor sends it. FREE: all outcomes are published, nothing is left to do. */
 static inline void cyp_entry_enter(cyp_entry *entry, uint32_t state) { cyp_store_release_u32(&entry->state, state); }
 
-/* Count an attempt and mark the entry as unsure, after the SENT words and before the first byte is written: a successor then knows that
- * an attempt may already be in the log. */
+/* Count an attempt and mark the entry as unsure, after the SENT words and before the first byte is written: a successor
+ * then knows that an attempt may already be in the log. */
 static inline void cyp_entry_unsure(cyp_entry *entry) {
     CYP_SET(entry->attempts, CYP_GET(entry->attempts) + 1);
     cyp_store_release_u32(&entry->flags, cyp_load_relaxed_u32(&entry->flags) | CYP_ENTRY_UNSURE);

@@ -45,6 +45,7 @@
  *  +--------+----+----+------------+-----------+------------+
  *
  *  FREE -> OPEN -> READY (sealed by the owner) or TAKEN (sealed by the sender) -> DONE -> FREE, generation + 1
+ *  FREE -> READY: a record that is written alone. -> REVOKED: the owner takes it back, or the front-end has ended.
  *  HEAD: this is the first chunk of a batch. CONT: the batch continues in the chunk row.next. */
 #define CYP_WORD_BYTES_BITS 18
 #define CYP_WORD_COUNT_BITS 16
@@ -277,7 +278,7 @@ enum cyp_entry_state {
     CYP_ENTRY_PREPARED = 3,
     CYP_ENTRY_SPLIT = 4,
 };
-#define CYP_ENTRY_UNSURE 1u                      /* an attempt went out and its answer is not known */
+#define CYP_ENTRY_UNSURE 1u                      /* an attempt may be in the log, its answer is not known */
 /* UNSURE, and the earlier attempt was part of a larger entry or had another sequence. So the broker's answer
  * OUT_OF_ORDER_SEQUENCE_NUMBER does not prove that the entry is not in the log. */
 #define CYP_ENTRY_FRAGMENT 2u

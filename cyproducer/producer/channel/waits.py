@@ -129,10 +129,10 @@ def no_memory(session: Session, max_block_s: float) -> errors.KafkaError:
 
 
 _ASK_AGAIN_S = 1.0
-#: How often a call that waits for memory looks whether the calls before it go on.
+#: How often a call that waits for memory tries again if it is the first, or looks whether the calls before it go on.
 _CHECK_S = 0.1
-#: How long a call waits for memory before the batches that still linger are sent: they may have to free it. At most
-#: half of its time limit.
+#: After this time, a call that waits for memory lets the batches be sent that still linger: their outcomes free memory.
+#: At most half of its time limit.
 _SEAL_AFTER_S = 0.01
 
 

@@ -1,6 +1,6 @@
 """Appends records to an open batch of the arena, without a lock and without Python. This is the hot path.
 
-is_alive(), is_foreign() and is_current() say before that whether the session can be used.
+Call is_alive(), is_foreign() and is_current() first: they say whether the session can be used.
 
 Only one thread writes to the arena: the one that holds the GIL. Look up the chain again after the GIL was released,
 before you call any of these functions.

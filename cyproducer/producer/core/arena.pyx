@@ -546,7 +546,7 @@ cdef class Arena:
             self.close_chain(self.open_chains, False)
 
     def seal_lingering(self):
-        """Give every open batch to the sender whose linger time is not over. The sender takes the others when it can.
+        """Give the sender each open batch that still lingers. It takes the others when it can, as they are due.
 
         Those may grow until then, so that batches do not become small when memory is scarce.
         """

@@ -481,7 +481,7 @@ cdef class Place:
     cdef WaitQueue queue            # in which this place is; None: in none
     cdef bint blocks                # the call blocks its thread; False: it is a coroutine
     cdef object thread              # that of the call, or of its event loop
-    cdef uint64_t called_ns         # when the waiter was notified (monotonic); 0: not since the last arm()
+    cdef uint64_t called_ns         # since when the call may go on (monotonic); 0: it waits for a notification
     cdef void *previous             # the neighbours in the queue, borrowed
     cdef void *next
 

@@ -141,7 +141,7 @@ cdef class Place:
 
     @property
     def is_called(self):
-        """Whether the waiter was notified since the last attempt to go on."""
+        """Whether the call may go on: it was notified since its last attempt, or no other place was before it."""
         return self.called_ns != 0
 
     @property

@@ -479,7 +479,7 @@ class Transactions:
         command: TransactionCommand | None,
         result: Failure | StoppedError | None,
     ) -> None:
-        """Store a failure, then answer the command. Its result is stored if it has succeeded."""
+        """Store a failure, then answer the command. The steps of a command store its success themselves."""
         if isinstance(result, Failure):
             producer.store_failure(command, result)
         if command is None:
@@ -532,7 +532,7 @@ class Transactions:
         COMMITTING_TRANSACTION sends EndTxn again (_resume) and stores READY; then the repeated command comes here. One
         that finds READY with the command's number answers from the stored result, and this is not called.
         """
-        if producer.state is UNINITIALIZED:  # begun with a sender that has ended, supervisor included
+        if producer.state is UNINITIALIZED:  # the command began at a sender that has ended, supervisor too
             await self._resume_end(producer, command, COMMITTING_TRANSACTION)
             await self._end_transaction(producer, command, commits=True, raises_epoch=True)
             return
@@ -558,7 +558,7 @@ class Transactions:
             row = producer.row
         if row.state is UNINITIALIZED and command.producer_id < 0:
             await self._init(producer, command)
-        elif row.state is UNINITIALIZED:  # begun with a sender that has ended, supervisor included
+        elif row.state is UNINITIALIZED:  # the command began at a sender that has ended, supervisor too
             await self._resume_end(producer, command, ABORTING_TRANSACTION)
             # A request of that sender may still be on its way, or it has raised the epoch itself.
             await self._end_transaction(producer, command, commits=False, raises_epoch=True, is_resumed=True)
@@ -802,7 +802,9 @@ class Transactions:
                     topics = ", ".join(sorted({topic for topic, _ in left}))
                     text = f"no broker knows the topic or partition of these offsets: {topics}"
                     raise Failure("abortable", UNKNOWN_TOPIC_OR_PARTITION, text)
-            return found[0] if found else COORDINATOR_NOT_AVAILABLE * bool(left)
+            if not found and left:  # the answer lacks partitions: ask again
+                return COORDINATOR_NOT_AVAILABLE
+            return found[0] if found else 0
 
         coordinator, last = (GROUP, command.group["group_id"]), NEVER if row.v2 else V1_LAST
         _, code = await self._ask(producer, ApiKey.TXN_OFFSET_COMMIT, body, apply_answer, is_first, coordinator, last)
@@ -876,7 +878,8 @@ class Transactions:
     ) -> tuple[Answer, int]:
         """Ask a coordinator until its answer has no error, or one that is not retriable. Return (answer, code).
 
-        It is looked up again if it does not answer, answers what cannot be read, or says that it is not the one.
+        It is looked up again if it does not answer, answers what cannot be read, or says that it is not the one, that
+        it is not available, or that the request has timed out.
         is_first: the request begins the transaction. The former one may not be complete at the broker yet, for a short
         time, so the pauses are 1 ms, 2 ms, and so on up to PAUSE_MS, which is Kafka's. coordinator: (key type, key), if
         it is not that of the transactional id.

@@ -444,7 +444,7 @@ cdef bint _parse_responses(Core *core, Node *node) noexcept nogil:
         CRASHPOINT(b"read.framed")
         if request.kind == REQUEST_PRODUCE:
             if not on_produce_response(core, node, request, node.connection.input + at + 8, size - 4):
-                _abandon(core, request)
+                _retry_batches(core, request)
                 recycle(core, request)
                 return False
             node.connection.answers += 1
@@ -488,8 +488,11 @@ cdef bint _hand_to_python(
     return True
 
 
-cdef void _abandon(Core *core, Request *request) noexcept nogil:
-    """Retry the batches of a request whose connection is closed. If writing had begun, they are unsure."""
+cdef void _retry_batches(Core *core, Request *request) noexcept nogil:
+    """Retry the batches of a request without a result in a response. If writing had begun, they are unsure.
+
+    With acks=0 they fail then: they are sent at most once.
+    """
     cdef uint32_t index
     cdef WireBatch *wire
     for index in range(request.produce.wire_count):
@@ -497,7 +500,7 @@ cdef void _abandon(Core *core, Request *request) noexcept nogil:
         if wire.wire.state != WIRE_IN_FLIGHT or wire.wire.request != request:
             continue  # the response contained its result
         if request.acks == 0 and request.connection.started:
-            fail_batch(core, wire, ERROR_NETWORK_EXCEPTION, NULL)  # at most once: it is not sent again
+            fail_batch(core, wire, ERROR_NETWORK_EXCEPTION, NULL)
         else:
             back_off(core, wire)
             retry(core, wire, ERROR_NETWORK_EXCEPTION, request.connection.started, NULL)
@@ -541,7 +544,7 @@ cdef void close_connection(Core *core, Node *node, int32_t reason) noexcept nogi
     while request != NULL:
         following = request.connection.next
         on_break(core, node, request, reason)
-        _abandon(core, request)
+        _retry_batches(core, request)
         CRASHPOINT(b"read.abandoned")
         recycle(core, request)
         request = following

@@ -1,4 +1,4 @@
-"""Lets the control plane set up the connections of the loop, from the TLS handshake on, and authenticate again."""
+"""Gives the control plane the connections of the loop: their set-up, the silence of a broker, further connections."""
 
 
 cdef extern from "netinet/in.h" nogil:
@@ -27,7 +27,8 @@ cdef enum:
 cdef class Nodes:
     """The connections of a loop. `index` is the index of a broker's node in it.
 
-    A connection is CONNECTING, then HANDSHAKING if it uses TLS or asks a proxy, NEGOTIATING, and READY.
+    A connection is CONNECTING, NEGOTIATING, and READY. A proxy and TLS lead from NEGOTIATING to HANDSHAKING and back,
+    another authentication from READY to NEGOTIATING and back.
     """
 
     cdef Loop _loop

@@ -743,7 +743,7 @@ cdef void _collect_ready(Core *core, Node *node, Draft *draft) noexcept nogil:
         if node.drain.flows.length == 1:
             flow.deficit = max(flow.deficit, 1)  # a single flow gets no debt
         if flow.deficit <= 0 or is_walk_done(core, flow):
-            # the others may have nothing: a flow that only has a debt is visited again in this walk
+            # A flow that only has a debt is visited again in this walk, since the others may have nothing to send.
             idle = idle + 1 if is_walk_done(core, flow) else 0
             go_to_next_flow(node)
             continue
@@ -884,7 +884,7 @@ cdef WireBatch *_next_wire(
 
 
 cdef bint needs_exclusive(const WireBatch *wire) noexcept nogil:
-    """Return whether the batch must be sent alone."""
+    """Return whether the batch must be sent alone, so that on_break() knows which batch ends connections."""
     return wire.refusal.breaks >= SUSPECT_BREAKS
 
 

@@ -583,7 +583,10 @@ cdef WireBatch *next_unsure_to_resend(Lane *lane) noexcept nogil:
 
 
 cdef void set_candidate_sequence(Lane *lane, WireBatch *wire) noexcept nogil:
-    """Set the sequence of `wire` to the highest candidate that is not above it. Keep the sequence if there is none."""
+    """Set the sequence of `wire` to the highest candidate that is not above it.
+
+    Keep it if there is none, or if the broker could take the batch for a duplicate there.
+    """
     cdef cyp_identity *identity = &lane.row.identity[lane.row.current]
     cdef uint64_t place = _candidate_before(identity, wire.entry.base_sequence + 1)
     if place < wire.entry.base_sequence and not _may_pass_as_duplicate(identity, place, wire.entry.count):

@@ -267,7 +267,7 @@ cdef class Loop:
         return names
 
     def close_node(self, uint32_t index):
-        """Close the connection. Requests in flight are sent again."""
+        """Close the connection: see close_connection(). Requests that send() was given get no response."""
         update_clock(self.core)
         close_connection(self.core, self.core.connection.nodes[index], CLOSE_BY_US)
 

@@ -3,13 +3,13 @@
 The sources are the state region (entries, contributors, identities of partitions, topics), each front-end's slot table,
 and its outcome ring. The order in which they are read matters:
 
- 1. PREPARED entries, which are fragments of another entry: they are kept if that one is SPLIT, else freed
+ 1. PREPARED entries, which replace another entry: they are kept if that one is SPLIT, else freed
  2. entries in order: the result of a RESOLVED one is published (unless it is in the outcome ring already), and the
-    entry is freed; an ASSIGNED one waits to be sent, unsure if it was so before; its batches are sealed and measured
-    again
+    entry is freed; an ASSIGNED one waits to be sent, unsure if an attempt had begun; its batches are sealed and
+    measured again
  3. parts of batches that have a result: it goes to the table of extents (parts.pyx), and the entry is freed; the last
     part completes its batch
- 4. SPLIT entries: a contributor that is in none of the fragments is released, or is queued again
+ 4. SPLIT entries: a contributor that is in none of the entries that replace it is released, or is queued again
  5. partitions: the next sequence, and whether the epoch must be raised
  6. slot tables: committed batches that belong to no entry are queued by open_seq
 
@@ -289,7 +289,7 @@ cdef void _release_guard(Core *core, FrontEnd *front_end) noexcept nogil:
 
 
 cdef void _resolve_prepared(Core *core) noexcept nogil:
-    """Keep or free PREPARED entries: the pieces of a larger entry, which replace it once its state is SPLIT."""
+    """Keep or free PREPARED entries, which replace a larger entry once its state is SPLIT."""
     cdef uint32_t index
     cdef cyp_entry *entry
     for index in range(CYP_ENTRIES_MAX):

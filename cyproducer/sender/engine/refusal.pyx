@@ -285,7 +285,7 @@ cdef bint _prepare_flagged(
 cdef WireBatch *_prepare_wire(
     Core *core, WireBatch *wire, ClientBatch **staying, uint32_t count, uint32_t number
 ) noexcept nogil:
-    """Create part `number` of the replacement of `wire`: an entry for some of its contributors, linked before it."""
+    """Create fragment `number` of `wire`: an entry for some of its contributors, linked before it."""
     cdef WireBatch *part = new_wire(core, wire.lane, staying, count, alloc_body(core) if count > 1 else NULL)
     if count > 1:
         _copy_staying(core, wire, part)
