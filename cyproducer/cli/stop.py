@@ -35,10 +35,18 @@ def run(args: argparse.Namespace) -> int:
     failed = 0
     for path in sockets:
         try:
-            stop(path, args.timeout)
+            lost = stop(path, args.timeout)
         except SenderUnavailableError as error:
             failed = 1
             print(f"cyproducer stop: {error}", file=sys.stderr)
         else:
             print(f"stopped {path}")
+            if lost:
+                failed = 1
+                text = (
+                    f"{lost} records of processes that have ended could not be delivered. They are lost, unless they "
+                    "were on their way to a broker. `cyproducer status` counts them as SENDER_STOPPED; the log has the "
+                    "reason."
+                )
+                print(f"cyproducer stop: {text}", file=sys.stderr)
     return failed

@@ -142,8 +142,11 @@ def _ask_health(path: str, timeout: float) -> dict[str, Any]:
     return answer
 
 
-def stop(path: str, timeout: float | None = None) -> None:
+def stop(path: str, timeout: float | None = None) -> int:
     """Stop the sender at `path`: it drains and ends. Wait for its end, at most `timeout` seconds (None: no limit).
+
+    Return how many records of processes that have ended it could not deliver. They are lost, unless they were in
+    flight.
 
     Raise SenderUnavailableError if there is no sender, if it refuses, or if it has not ended in time.
     """
@@ -152,9 +155,10 @@ def stop(path: str, timeout: float | None = None) -> None:
     control_messages.discard(fds)
     with sock:
         if answer is None:
-            return
+            return 0
         if not answer.get("ok"):
             raise SenderUnavailableError(f"the sender at {path} refuses to end: {answer.get('message')}")
+        lost = 0
         while True:
             left = None if deadline is None else deadline - system_clock.monotonic()
             if not wait_readable([sock.fileno()], left):
@@ -163,11 +167,13 @@ def stop(path: str, timeout: float | None = None) -> None:
             try:
                 answer = control_messages.receive_alone(sock)
             except ConnectionError:
-                return
+                return lost
             except (OSError, control_messages.HandshakeError) as error:
                 raise SenderUnavailableError(f"the sender at {path} sent an invalid reply: {error}") from error
             if answer is None:
-                return
+                return lost
+            if answer.get("op") == "lost" and isinstance(answer.get("records"), int):
+                lost = answer["records"]
 
 
 def _ask(path: str, timeout: float) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class Engine:
         """Return what the control server uses. The methods are looked up at each call: a test may replace them."""
         return Parts(  # type: ignore[arg-type]
             front_ends=SimpleNamespace(
+                ended=self.ended,
                 attach=lambda *request: self.attach(*request),
                 detach=lambda attach_id: self.detach(attach_id),
                 release=lambda attach_id: self.release(attach_id),
@@ -167,6 +168,9 @@ class Engine:
     def descriptors(self, attach_id: int) -> tuple[int, int, int, int]:
         arena, outcomes, wake_fd, wake = self.front_ends[attach_id]
         return arena.fd, outcomes.fd, wake_fd, wake
+
+    def ended(self) -> dict[int, int]:
+        return {}
 
     def take_gone(self) -> list[int]:
         gone, self.gone = self.gone, []

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterable
 
 from cyproducer.host import control_messages
+from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.ending import Ending
 from cyproducer.sender.control.failures import Failures
 from cyproducer.sender.control.listening import HANDSHAKE_S, Listening
@@ -117,6 +118,11 @@ class ControlServer:
         self.listening.close()
         self._reserve.close()
         waiting = self.table.pop_waiting()
+        lost = self._failures.count_left()
+        if lost:
+            self._log.error("records of processes that have ended are lost", extra=fields(records=lost))
+            for peer in waiting:
+                peer.send({"op": "lost", "records": lost})
         for peer in list(self.table.peers.values()):
             if peer.attach_id:
                 # The sender sends no more batches: the front-end may pass its unsent batches to the next sender.

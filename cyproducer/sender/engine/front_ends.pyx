@@ -383,6 +383,16 @@ cdef class FrontEnds:
         """Return the attach ids of the front-ends that are mapped, ended ones included."""
         return list(self._regions)
 
+    def ended(self):
+        """Return {attach id: number of slots} of the front-ends that have ended and are still mapped."""
+        cdef FrontEnd *front_end = self.core.front_end.first
+        found = {}
+        while front_end != NULL:
+            if front_end.front_ends.detached:
+                found[front_end.attach_id] = front_end.slot_count
+            front_end = front_end.front_end.next
+        return found
+
     def take_gone(self):
         """Return the attach ids of the front-ends that were unmapped since the last call."""
         gone, self._gone = self._gone, []

@@ -63,7 +63,7 @@ def assemble(
     reserve = Reserve()
     listening = Listening(loop, listener, reserve, facts, log, clock)
     table = PeerTable(front_ends, loop, client_id, metadata, violations, line, reserve, listening, log, clock)
-    failures = Failures(loop, table, line, ledger, facts.failures, log)
+    failures = Failures(front_ends, loop, table, line, ledger, facts.failures, log)
     ending = Ending(front_ends, loop, telemetry, transactions, table, line, facts, log, clock)
     attaching = Attaching(front_ends, regions, line, table, ending, facts, tokens is not None and facts.private)
     suppliers = TokenSuppliers(tokens, table, line, log, clock)

@@ -9,23 +9,33 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from devkafka.node import KafkaCluster
-from kfake.scripted_broker import ScriptedBroker
-from support.process import is_running, sender_processes, wait_until
+from kfake.scripted_broker import Fault, ScriptedBroker
+from support.process import is_running, run_script, sender_processes, wait_until
 from support.streams import streams
 from support.supervised import NOWHERE, ROOT, Foreground, another, asking, kill, pair, the_sender
 
 from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
-from cyproducer.observe.status import stop
+from cyproducer.observe.status import ended_with_failures, stop
 from cyproducer.producer.channel import address, attach
 from cyproducer.producer.channel.attach import Attachment
+
+LEAVES_THREE = """
+    import os, sys
+    from cyproducer import KafkaProducer
+    producer = KafkaProducer(sender=sys.argv[1])
+    for number in range(3):
+        producer.send("t", b"%d" % number, partition=0)
+    os._exit(0)
+"""
 
 # ---------------------------------------------------------------- ending
 
@@ -60,6 +70,28 @@ def test_second_signal_to_the_supervisor_ends_at_once(
         wait_until(lambda: sender.lines("a second signal ends the sender at once"), what="the drain")
     assert sender.process.wait(10) == 0
     assert sender.lines("a second signal: ending at once")
+
+
+def test_records_that_are_left_at_the_end_are_counted(
+    foreground: Callable[..., Foreground], broker: ScriptedBroker
+) -> None:
+    """Their process has ended, and the broker does not answer: the ledger, the log and stop() tell it."""
+    sender = foreground(broker.bootstrap_servers).ready()
+    with broker.lock:
+        broker.faults.append(Fault(hang="lost"))
+    left = run_script(LEAVES_THREE, sender.socket)
+    assert left.returncode == 0, left.stderr
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(stop, str(sender.socket))
+        wait_until(lambda: sender.lines("draining"), what="the drain")
+        sender.process.terminate()
+        wait_until(lambda: sender.lines("a second signal ends the sender at once"), what="the first signal")
+        sender.process.terminate()
+        assert stopped.result(30) == 3
+    assert sender.process.wait(30) == 0
+    [row] = [row for each in ended_with_failures() for row in each["ledger"]]
+    assert (row["cause"], row["count"], row["topic"]) == ("SENDER_STOPPED", 3, "(all)")
+    assert sender.lines("records of processes that have ended are lost")
 
 
 def test_successor_of_a_sender_that_drains_drains(
