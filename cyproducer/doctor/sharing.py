@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cyproducer.config.settings import Settings
-from cyproducer.doctor.finding import Finding, of_error, ok, warning
+from cyproducer.doctor.finding import Finding, of_error, ok, problem, warning
 from cyproducer.errors import SenderUnavailableError
 from cyproducer.host import rendezvous
 from cyproducer.host.credentials import tag
 from cyproducer.host.rendezvous import RendezvousError, existing_directories, of_sender, senders_in
 from cyproducer.observe.differences import Difference, bootstrap_servers, differences
 from cyproducer.observe.requests import NoListenerError
-from cyproducer.observe.status import status
+from cyproducer.observe.status import health, status
 from cyproducer.shm.native import LAYOUT_VERSION
 
 __all__ = ["check_sharing"]
@@ -74,6 +74,20 @@ def check_sharing(settings: Settings | None, cluster_id: str | None, timeout: fl
         yield _named(settings.sender, timeout)
     else:
         yield from _compare_with(living, settings, cluster_id)
+    yield from _disconnected(living, timeout)
+
+
+def _disconnected(living: Sequence[_Sender], timeout: float) -> Iterator[Finding]:
+    """Yield the senders that can use no broker now."""
+    for each in living:
+        try:
+            [found] = health(each.socket, timeout)
+        except NoListenerError:
+            continue
+        if found["state"] == "disconnected":
+            servers = ",".join(bootstrap_servers(each.description))
+            advice = f"check these brokers: cyproducer doctor --bootstrap-servers {servers}"
+            yield problem(CHECK, f"{each} can use no broker: {found['last_error']}", advice)
 
 
 def _living(timeout: float) -> Iterator[_Sender]:

@@ -11,9 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from devkafka.node import KafkaCluster, KafkaNode, free_ports
 from support.process import cyproducer, wait_until
 from support.supervised import the_sender
+
+from cyproducer import errors
 
 HOST = "127.0.0.1"
 #: The command waits only for what does not answer.
@@ -99,6 +102,17 @@ def test_a_sender_that_is_shared_and_one_that_is_not(
     assert f"topic {topic} has " in texts(found, "brokers", "ok")
     status, found = doctor()
     assert f"the sender with PID {pid} (1 process) serves {kafka.bootstrap_servers}" in texts(found, "sharing", "ok")
+
+
+def test_a_sender_that_can_use_no_broker(make_producer: Callable[..., Any]) -> None:
+    address = f"{HOST}:{free_ports(1)[0]}"
+    with pytest.raises(errors.KafkaTimeoutError):
+        make_producer(bootstrap_servers=address, max_block_ms=2000).send("t", b"1")
+    status, found = doctor()
+    assert status == 1
+    (row,) = [row for row in found if row["status"] == "problem"]
+    assert f"(1 process) can use no broker: broker {address}: Connection refused" in row["text"]
+    assert row["advice"] == f"check these brokers: cyproducer doctor --bootstrap-servers {address}"
 
 
 def test_a_named_sender_that_does_not_run(runtime_dir: Path) -> None:
