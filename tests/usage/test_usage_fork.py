@@ -96,6 +96,25 @@ def test_children_that_only_end(check: Check) -> None:
     """)
 
 
+def test_a_child_that_clears_the_functions_of_atexit(check: Check) -> None:
+    """Airflow's tasks do: they run only what was registered in them, and end by os._exit()."""
+    check(
+        """
+    import atexit
+    pid = os.fork()
+    if pid == 0:
+        atexit._clear()
+        producer = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000, exit_flush_timeout_ms=60_000,
+                                 sender_idle_timeout_ms=200)
+        last = stream(b"child")[-1]
+        atexit._run_exitfuncs()
+        os._exit(0 if last.succeeded() else 1)
+    ended(pid)
+    """,
+        "child",
+    )
+
+
 def test_grandchildren(check: Check) -> None:
     check(
         """

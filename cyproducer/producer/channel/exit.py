@@ -19,6 +19,7 @@ _LAST = -100  # priority among multiprocessing's finalizers: others that run bef
 _log = logging.getLogger("cyproducer")
 _channels: "weakref.WeakSet[Channel]" = weakref.WeakSet()
 _flushed_process: int | None = None  # PID that was flushed at exit
+_registered_process = os.getpid()  # PID that has registered with atexit
 _finalized_process: int | None = None  # PID that has registered with multiprocessing's finalizers
 _flushed_s = 0.0  # seconds that the flush at exit has waited so far
 _reported: set[tuple[int, int, int]] = set()  # (channel, batches, records) that were logged as left at exit
@@ -27,14 +28,15 @@ _reported: set[tuple[int, int, int]] = set()  # (channel, batches, records) that
 def register(channel: Channel) -> None:
     """Flush this channel at exit, if it is still used then."""
     _channels.add(channel)
+    _register_in_children()
     _flush_in_children()
 
 
 def _flush_at_exit() -> None:
     """Flush all producers when the process exits; wait up to exit_flush_timeout_ms for their outcomes.
 
-    First find another sender for unsent batches: they would be lost with this process. A child that multiprocessing
-    has spawned calls this twice, because atexit functions that run in between may send.
+    First find another sender for unsent batches: they would be lost with this process. A forked child, and one that
+    multiprocessing has spawned, calls this twice, because atexit functions that run in between may send.
     """
     global _flushed_process, _flushed_s
     if _flushed_process != os.getpid():
@@ -80,6 +82,14 @@ def _flush_all(started: float) -> None:
 def _open_channels() -> list[Channel]:
     """Return the channels of this process whose producers are not closed."""
     return [channel for channel in list(_channels) if not channel.closing and not channel.foreign]
+
+
+def _register_in_children() -> None:
+    """Register the flush again in a forked child, which may have cleared the functions of atexit, as Airflow does."""
+    global _registered_process
+    if _registered_process != os.getpid():
+        _registered_process = os.getpid()
+        atexit.register(_flush_at_exit)
 
 
 def _flush_in_children() -> None:
