@@ -18,10 +18,12 @@ from support import build
 from support.leftovers import LEAVES_S, holdings, kill_leftovers, wait_for_nothing_left
 from support.node_settings import shared_node
 from support.own_root import needs_root, run_as_root
+from support.process import sender_processes, senders, wait_until
 from support.shared_kafka import SharedKafka, pass_shared_kafka, shared_kafka, start_shared_kafka
 
 if TYPE_CHECKING:
     from devkafka.node import KafkaCluster
+    from support.consumer import ReadRecords
 
 ROOT = Path(__file__).resolve().parent
 CLUSTERS: "list[KafkaCluster]" = []
@@ -341,3 +343,25 @@ def make_producer(request: pytest.FixtureRequest) -> Iterator[Callable[..., obje
     yield make
     for producer in made:
         producer.close(10)
+
+
+@pytest.fixture
+def retired_senders(nothing_left: None, runtime_dir: Path) -> Iterator[None]:
+    """End senders after the test, because applications run with the default idle timeout."""
+    yield
+    for sender in senders(runtime_dir):
+        sender.send_signal(signal.SIGTERM)
+    wait_until(lambda: not sender_processes(runtime_dir), 10, "the end of the sender after SIGTERM")
+
+
+@pytest.fixture
+def arrived(kafka: "KafkaCluster") -> "Callable[..., ReadRecords]":
+    """Return ``arrived(topic, count)``: check with a foreign consumer that exactly `count` records are there."""
+    from support.consumer import read_topic
+
+    def read(topic: str, count: int, timeout: float = 30.0) -> "ReadRecords":
+        records = read_topic(kafka.bootstrap_servers, topic, count, timeout)
+        assert len(records) == count, f"{len(records)} records arrived, {count} were sent"
+        return records
+
+    return read

@@ -1,8 +1,12 @@
 """Counts the connections of every process to a broker, from the tables of the kernel."""
 
+import threading
 from collections import Counter
+from pathlib import Path
 
 import psutil
+
+from support.process import users_of
 
 SENDERS_MOST = 4
 """Connections of a sender to one broker, by default: more than one while requests wait for each other."""
@@ -56,3 +60,35 @@ def assert_shared(counts: dict[int | None, int], *senders: int) -> None:
 def ports_of(bootstrap_servers: str) -> list[int]:
     """Return the ports of a list "host:port,host:port"."""
     return [int(server.rpartition(":")[2]) for server in bootstrap_servers.split(",")]
+
+
+class ConnectionWatch:
+    """Samples, while it is entered, which processes of a runtime directory hold connections to the broker.
+
+    Other tests may use the broker meanwhile.
+    """
+
+    def __init__(self, servers: str, runtime_directory: Path) -> None:
+        self._ports = ports_of(servers)
+        self._runtime_directory = runtime_directory
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.samples: list[dict[int | None, int]] = []
+
+    def now(self) -> dict[int | None, int]:
+        """Return {pid: connections} at this moment."""
+        held = broker_connections(*self._ports)
+        mine = {process.pid for process in users_of(self._runtime_directory, held.keys() - {None})}
+        return {pid: count for pid, count in held.items() if pid in mine}
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.1):
+            self.samples.append(self.now())
+
+    def __enter__(self) -> "ConnectionWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()

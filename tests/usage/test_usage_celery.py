@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 from devkafka.node import KafkaCluster
-from support.connections import assert_shared
+from support.connections import ConnectionWatch, assert_shared
 from support.consumer import ReadRecords
 from support.process import kill9, run_script, script_environment, senders, wait_until
-from web_server import EXAMPLES, ConnectionWatch
+from web_server import EXAMPLES
 
 HERE = Path(__file__).resolve().parent
 TASKS = 40

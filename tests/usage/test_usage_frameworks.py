@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from devkafka.node import KafkaCluster
-from support.connections import assert_shared
+from support.connections import ConnectionWatch, assert_shared
 from support.consumer import ReadRecords
 from support.process import kill9, run_script, senders, wait_until
-from web_server import EXAMPLES, ConnectionWatch, WebServer, gunicorn, uvicorn, web_server
+from web_server import EXAMPLES, WebServer, gunicorn, uvicorn, web_server
 
 REQUESTS = 100
 

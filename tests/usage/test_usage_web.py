@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 from devkafka.node import KafkaCluster
-from support.connections import assert_shared
+from support.connections import ConnectionWatch, assert_shared
 from support.consumer import ReadRecords
 from support.process import sender_processes, senders, wait_until
-from web_server import ConnectionWatch, WebServer, gunicorn, uwsgi, web_server
+from web_server import WebServer, gunicorn, uwsgi, web_server
 
 REQUESTS = 400
 WORKERS = 4

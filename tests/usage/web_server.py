@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +14,7 @@ from typing import Any
 
 import psutil
 from devkafka.node import free_ports
-from support.connections import broker_connections, ports_of
-from support.process import script_environment, users_of, wait_until
+from support.process import script_environment, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SETTLED_S = 0.5
@@ -92,38 +90,6 @@ def web_server(command: list[str], servers: str, topic: str, log: Path) -> Itera
                 with contextlib.suppress(ProcessLookupError):
                     psutil.Process(pid).kill()
         process.wait()
-
-
-class ConnectionWatch:
-    """Samples, while it is entered, which processes of a runtime directory hold connections to the broker.
-
-    Other tests may use the broker meanwhile.
-    """
-
-    def __init__(self, servers: str, runtime_directory: Path) -> None:
-        self._ports = ports_of(servers)
-        self._runtime_directory = runtime_directory
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.samples: list[dict[int | None, int]] = []
-
-    def now(self) -> dict[int | None, int]:
-        """Return {pid: connections} at this moment."""
-        held = broker_connections(*self._ports)
-        mine = {process.pid for process in users_of(self._runtime_directory, held.keys() - {None})}
-        return {pid: count for pid, count in held.items() if pid in mine}
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.1):
-            self.samples.append(self.now())
-
-    def __enter__(self) -> "ConnectionWatch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 def gunicorn(*options: object, application: str = "wsgi_app:application") -> list[str]:
