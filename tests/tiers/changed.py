@@ -6,8 +6,14 @@ from pathlib import PurePath
 from tiers.git import ROOT, git
 from tiers.packages import PACKAGES, package_of, users_of
 
-#: Folders of tests/ with an environment of their own, which has what the others lack: a KDC, QEMU, a debug build.
-ENVIRONMENTS = {"kerberos": "kerberos", "systemd": "systemd", "aarch64": "aarch64", "crash": "crash"}
+#: Folders of tests/ with an environment of their own, which has what the others lack: Airflow, a KDC, QEMU.
+ENVIRONMENTS = {
+    "aarch64": "aarch64",
+    "crash": "crash",
+    "job_runners": "job_runners",
+    "kerberos": "kerberos",
+    "systemd": "systemd",
+}
 #: Folders of tests/ whose modules are imported by tests in others.
 SHARED = ("support", "kfake")
 GATE = ("style", "unit", "integration/engine", "simulation", "model")
@@ -15,6 +21,10 @@ GATE = ("style", "unit", "integration/engine", "simulation", "model")
 OTHERS = {
     "bench/": ("integration/bench",),
     "examples/demo.py": ("usage", "integration/demo"),
+    "examples/airflow_dag.py": ("job_runners/test_airflow.py",),
+    "examples/dask_workers.py": ("job_runners/test_dask.py",),
+    "examples/prefect_flow.py": ("job_runners/test_prefect.py",),
+    "examples/ray_tasks.py": ("job_runners/test_ray.py",),
     "examples/": ("usage", "spark"),
     "demo": ("integration/demo",),
     "tools/demo": ("integration/demo",),

@@ -35,7 +35,8 @@ def environments() -> list[str]:
     """Return the environments of the label `full`, in order."""
     settings = configparser.ConfigParser(interpolation=None)
     settings.read(ROOT / "tox.ini")
-    labels = dict(line.split("=", 1) for line in settings["tox"]["labels"].splitlines() if "=" in line)
+    lines = settings["tox"]["labels"].replace("\\\n", "").splitlines()
+    labels = dict(line.split("=", 1) for line in lines if "=" in line)
     names = next(value for name, value in labels.items() if name.strip() == "full")
     return [name.strip() for name in names.split(",")]
 

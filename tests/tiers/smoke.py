@@ -41,7 +41,7 @@ SMOKE = {
     "guides: interceptors": [
         "integration/producer/test_extensions_kafka.py::test_interceptors_see_each_record_once_and_its_place"
     ],
-    "guides: job runners": ["usage/test_usage_dask.py::test_the_workers_share_one_sender"],
+    "guides: job runners": ["job_runners/test_dask.py::test_the_workers_share_one_sender"],
     "guides: logging": ["usage/test_usage_logging.py::test_what_was_logged_before_kill_arrives"],
     "guides: multiprocessing": ["usage/test_usage_multiprocessing.py::test_workers_of_each_start_method[spawn]"],
     "guides: partitions": [

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from devkafka.node import KafkaCluster
+from programs import EXAMPLES
 from support.connections import ConnectionWatch
 from support.consumer import ReadRecords
 from support.process import senders, start_script, wait_until
-from web_server import EXAMPLES
 
 if importlib.util.find_spec("distributed") is None:
-    raise pytest.UsageError("this test needs Dask: pip install 'cyproducer[usage]'")
+    raise pytest.UsageError("this test needs Dask: tox -e job_runners")
 
 
 def test_the_workers_share_one_sender(
