@@ -67,7 +67,7 @@ class Airflow:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=400,
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -100,7 +100,7 @@ def airflow(environment: dict[str, str], tmp_path: Path) -> Airflow:
     return Airflow(tmp_path / "airflow", environment)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_the_processes_of_all_tasks_share_one_sender(
     airflow: Airflow,
     topic: str,
@@ -118,7 +118,7 @@ def test_the_processes_of_all_tasks_share_one_sender(
     assert sorted(arrived(topic, 400).value) == sorted(b"%d" % number for number in range(400))
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_a_killed_task_loses_nothing(airflow: Airflow, topic: str, arrived: Callable[..., ReadRecords]) -> None:
     (airflow.home / "dags" / "killed.py").write_text(KILLED)
     assert airflow.run("killed") == "failed", airflow.logs()

@@ -44,7 +44,7 @@ def prefect(environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.Mon
         yield environment
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("where", ["processes", "threads"])
 def test_a_flow_and_its_tasks_share_one_sender(
     where: str,
@@ -61,7 +61,7 @@ def test_a_flow_and_its_tasks_share_one_sender(
         ConnectionWatch(prefect["KAFKA"], runtime_dir) as watch,
         start_script(script, prefect["KAFKA"], topic, env=prefect, cwd=tmp_path) as flow,
     ):
-        out, err = flow.communicate(timeout=400)
+        out, err = flow.communicate(timeout=900)
     assert (flow.returncode, out) == (0, "2001 records written\n"), err
     (sender,) = senders(runtime_dir)
     assert {pid for sample in watch.samples for pid in sample} == {sender.pid}
