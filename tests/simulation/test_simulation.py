@@ -93,6 +93,7 @@ def test_a_seed_is_the_same_schedule_in_any_process():
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if is_debug() or not m.crash_points], ids=lambda m: m.name)
 def test_the_oracle_finds_a_mistake(mutant: Mutant, tmp_path):
     first = mutant.first_seed or (TRANSACTIONAL_EVERY if mutant.transactions else 1)
