@@ -172,11 +172,14 @@ def _place(rendezvous: Any, describe: Callable[..., dict[str, Any]], path: str |
         served = [other for other in rendezvous.places_in_use(describe) if _is_served(other.socket)]
         place = served[0] if served else place
         return place, describe(os.path.dirname(place.socket))
+    of_socket = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(of_socket):
+        raise KafkaConfigurationError(f"there is no directory {of_socket} for the sender's socket; create it")
     try:
         directory = rendezvous.runtime_directory()
     except rendezvous.RendezvousError:
         # A container may have no other writable directory. In this case `cyproducer status` needs --socket.
-        directory = os.path.dirname(os.path.abspath(path))
+        directory = of_socket
     return rendezvous.at_socket(path, directory), describe(directory)
 
 

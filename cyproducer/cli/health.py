@@ -32,7 +32,7 @@ def _line(each: dict[str, Any]) -> str:
     line = f"{each['state']}: {each['socket']}"
     if "front_ends" in each:
         line += (
-            f", {each['front_ends']} processes, {each['undelivered']} batches to deliver, "
-            f"{each['brokers_connected']} brokers connected"
+            f", processes: {each['front_ends']}, batches to deliver: {each['undelivered']}, "
+            f"connected brokers: {each['brokers_connected']}"
         )
     return f"{line}; {each['last_error']}" if each["last_error"] else line

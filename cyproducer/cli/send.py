@@ -244,12 +244,10 @@ class Sending:
     def _finish_interrupted(self) -> None:
         """After Ctrl-C: wait for the records that were accepted, until a second Ctrl-C."""
         self._end_progress()
-        print(
-            f"cyproducer send: interrupted after {self.read} lines; waiting for {len(self._waiting)} records "
-            "that were accepted (Ctrl-C again: do not wait)",
-            file=self.messages,
-            flush=True,
-        )
+        text = f"cyproducer send: interrupted after {self.read} lines"
+        if self._waiting:
+            text += f"; waiting for {len(self._waiting)} records that were accepted (Ctrl-C again: do not wait)"
+        print(text, file=self.messages, flush=True)
         try:
             self._await_outcomes()
         except KeyboardInterrupt:

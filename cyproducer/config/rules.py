@@ -132,8 +132,8 @@ def _apply_timeouts(values: dict[str, Any], given: Mapping[str, Any]) -> list[st
         return notes
     if "delivery_timeout_ms" in given:
         raise KafkaConfigurationError(
-            f"delivery_timeout_ms={values['delivery_timeout_ms']} is below linger_ms + request_timeout_ms; "
-            f"use {least} or more"
+            f"delivery_timeout_ms={values['delivery_timeout_ms']} is below linger_ms ({values['linger_ms']:g}) + "
+            f"request_timeout_ms ({values['request_timeout_ms']}); use {least} or more, or lower request_timeout_ms"
         )
     values["delivery_timeout_ms"] = least
     return [*notes, f"delivery_timeout_ms is raised to linger_ms + request_timeout_ms = {least}"]

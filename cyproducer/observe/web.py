@@ -8,6 +8,7 @@
 | `/`            | a page that shows the status, and asks for it every two seconds                         |
 """
 
+import errno
 import functools
 import json
 import socket
@@ -103,10 +104,15 @@ def serve(port: int, address: str, path: str | None = None) -> str:
     address   of this host, for example 127.0.0.1 or ::1
     path      the socket of a sender; default: all senders of this user
 
-    Raise KafkaConfigurationError without the library prometheus_client, OSError if the port is in use.
+    Raise KafkaConfigurationError without the library prometheus_client, OSError if it cannot listen there.
     """
     kind = _Server6 if ":" in address else _Server
-    server = make_server(address, port, _Application(path), kind, _QuietHandler)
+    try:
+        server = make_server(address, port, _Application(path), kind, _QuietHandler)
+    except OSError as error:
+        advice = f"`ss -ltnp` shows who uses port {port}" if error.errno == errno.EADDRINUSE else "check the address"
+        text = f"cannot listen on {address} port {port}: {error.strerror}; {advice}, or choose another one"
+        raise OSError(error.errno, text) from None
     threading.Thread(target=server.serve_forever, name="cyproducer-web", daemon=True).start()
     host = f"[{address}]" if ":" in address else address
     return f"http://{host}:{server.server_port}/"

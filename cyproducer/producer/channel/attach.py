@@ -576,7 +576,8 @@ def _connect_to_named(settings: Settings, address: Address, path: str, deadline:
             )
         if now >= deadline:
             raise SenderUnavailableError(
-                f"no sender at {path} ({seen}); start one with: cyproducer sender --socket {path}"
+                f"no sender at {path} ({seen}); start one with: cyproducer sender --socket {path} "
+                "--bootstrap-servers HOST:PORT"
             )
         progress.warn_if_due("waiting for a sender at %s (%s)", path, seen)
         wait_readable([], min(max(pause, least), deadline - now))

@@ -85,6 +85,9 @@ def no_metadata(session: Session, topic: str, needed: int) -> errors.KafkaError:
         text += f" The broker's last answer: {errors.name_for_code(error)}, {cause.message}."
     elif session.topics.last_error:
         text += f" The sender's last error: {session.topics.last_error}."
+        servers = ",".join(session.settings.bootstrap_servers)
+        if servers:
+            text += f" Check the brokers: cyproducer doctor --bootstrap-servers {servers}"
     elif count:
         cause = errors.UnknownPartitionError()
     late = errors.KafkaTimeoutError(text)

@@ -1,11 +1,13 @@
 """Describes the sender to processes that ask: its status, and in short whether it is healthy."""
 
+import logging
 import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from cyproducer.errors import name_for_code
+from cyproducer.observe.logfmt import fields
 from cyproducer.sender.cluster.client_id import ClientId
 from cyproducer.sender.cluster.connections import Connections
 from cyproducer.sender.cluster.metadata import Metadata
@@ -51,6 +53,7 @@ class Status:
         failures: Failures,
         line: Line,
         facts: Facts,
+        log: logging.Logger,
     ) -> None:
         self._front_ends = front_ends
         self._loop = loop
@@ -63,12 +66,17 @@ class Status:
         self._failures = failures
         self._line = line
         self._facts = facts
+        self._log = log
         self._began_at = time.time()
 
     def keep_cluster_id(self) -> None:
         """Keep the last known cluster id: in an outage the engine starts from the bootstrap servers, without it."""
         found = self._metadata.cluster_id
-        if found is not None and found != self._facts.cluster_id:
+        known = self._facts.cluster_id
+        if found is not None and found != known:
+            if known is not None:
+                text = "the brokers are those of another cluster, or have lost their data: the cluster id has changed"
+                self._log.warning(text, extra=fields(former=known, present=found))
             self._facts.cluster_id = found
             self._line.tell({"op": "cluster", "id": found})
 

@@ -69,7 +69,7 @@ def assemble(
     suppliers = TokenSuppliers(tokens, table, line, log, clock)
     takeover = Takeover(front_ends, regions, tokens, table, listening, ending, attaching, failures, line, facts, log)
     status = Status(
-        front_ends, loop, client_id, connections, metadata, transactions, table, ending, failures, line, facts
+        front_ends, loop, client_id, connections, metadata, transactions, table, ending, failures, line, facts, log
     )
     requests = Requests(
         front_ends, metadata, telemetry, queries, transactions, table, ending, attaching, suppliers, takeover, status

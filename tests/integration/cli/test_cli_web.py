@@ -68,7 +68,7 @@ def test_a_sender_that_works(url: str, make_producer: Callable[..., Any], topic:
     assert sender["metrics"]["producer-metrics"]["record-send-total"] == 1
     line = cyproducer("health", "--socket", shown["socket"])
     assert line.returncode == 0
-    assert line.stdout.startswith(f"running: {shown['socket']}, 1 processes, 0 batches to deliver, ")
+    assert line.stdout.startswith(f"running: {shown['socket']}, processes: 1, batches to deliver: 0, ")
 
 
 def test_a_sender_without_a_broker(url: str, make_producer: Callable[..., Any], runtime_dir: Path) -> None:

@@ -23,8 +23,9 @@ def test_a_value_that_asks_for_something_is_refused():
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("queue.buffering.max.kbytes", "did you mean 'buffer.memory'?"),
-        ("queue_buffering_max_kbytes", "did you mean 'buffer_memory'?"),
+        ("queue.buffering.max.kbytes", "use buffer.memory, which is in bytes"),
+        ("queue_buffering_max_kbytes", "use buffer.memory, which is in bytes"),
+        ("group.id", "only consumers have it"),
         ("message.timeout.ms", "did you mean 'delivery.timeout.ms'?"),
         (
             "queue.buffering.max.messages",
