@@ -5,6 +5,7 @@ import itertools
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future as PoolFuture
 from concurrent.futures import ThreadPoolExecutor
@@ -300,12 +301,25 @@ def sender_with_work_killed(scene: Scene) -> Iterator[None]:
             values.append(b"%d" % len(values))
             futures.append(producer.send(topic, values[-1]))
 
-        with silent_broker(scene):
-            wait_until(lambda: send() or _in_flight(scene) >= IN_FLIGHT, TIMEOUT_S, "requests in flight")
-            for _ in range(BEHIND):
+        def fill() -> bool:
+            """Send until the connection has no room. Return False if requests time out before: the machine is busy."""
+            until = time.monotonic() + REQUEST_TIMEOUT_S / 2
+            while time.monotonic() < until:
                 send()
-            with _process("sender_pid")(scene):
-                pass
+                if _in_flight(scene) >= IN_FLIGHT:
+                    return True
+            return False
+
+        def attempt() -> bool:
+            with silent_broker(scene):
+                if not fill():
+                    return False
+                for _ in range(BEHIND):
+                    send()
+                with _process("sender_pid")(scene):
+                    return True
+
+        wait_until(lambda: attempt() or futures[-1].result(TIMEOUT_S) is None, 3 * TIMEOUT_S, "requests in flight")
         yield
         for future in futures:
             future.result(TIMEOUT_S)
