@@ -41,23 +41,10 @@ _LATER = {
     "wait": "producer.channel.waits",
 }
 
-# What other clients' packages have.
-_PRODUCER, _PRODUCES = ": use KafkaProducer", ": cyproducer only produces"
-_OTHERS = {
-    "AIOKafkaProducer": _PRODUCER + ", whose send_async(), send_and_wait() and close_async() are coroutines",
-    "Producer": _PRODUCER,
-    "SerializingProducer": _PRODUCER + ", which has key_serializer and value_serializer",
-    "AIOKafkaConsumer": _PRODUCES,
-    "AdminClient": _PRODUCES,
-    "Consumer": _PRODUCES,
-    "KafkaAdminClient": _PRODUCES,
-    "KafkaConsumer": _PRODUCES,
-}
-
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_OTHERS.get(name, '')}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _is_sub_interpreter():
         # Raise before a native module is loaded: only the first interpreter that loads one can use it.
         raise errors.UnsupportedPlatformError(

@@ -34,7 +34,7 @@ def rate(metric: str, by: str) -> str:
 def failed(time: str) -> str:
     """Return the failed records of a time. A series begins with its first failures, which increase() does not count."""
     total = "cyproducer_failed_records_total{%}"
-    return f"increase({total}[{time}]) > 0 or ({total} unless {total} offset {time})"
+    return f"({total} - last_over_time({total}[1d] offset {time}) >= 0 or {total}) > 0"
 
 
 ROWS: dict[str, tuple[Panel, ...]] = {

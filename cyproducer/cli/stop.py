@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
             if lost:
                 failed = 1
                 text = (
-                    f"{lost} records of processes that have ended could not be delivered. They are lost, unless they "
-                    "were on their way to a broker. `cyproducer status` counts them as SENDER_STOPPED; the log has the "
-                    "reason."
+                    f"{lost} records could not be delivered, of processes that have ended or closed their producer. "
+                    "They are lost, unless they were on their way to a broker. `cyproducer status` counts them as "
+                    "SENDER_STOPPED; the log has the reason."
                 )
                 print(f"cyproducer stop: {text}", file=sys.stderr)
     return failed

@@ -85,9 +85,9 @@ def _disconnected(living: Sequence[_Sender], timeout: float) -> Iterator[Finding
         except NoListenerError:
             continue
         if found["state"] == "disconnected":
-            servers = ",".join(bootstrap_servers(each.description))
-            advice = f"check these brokers: cyproducer doctor --bootstrap-servers {servers}"
-            yield problem(CHECK, f"{each} can use no broker: {found['last_error']}", advice)
+            command = f"cyproducer doctor --bootstrap-servers {','.join(bootstrap_servers(each.description))}"
+            text = f"{each} can use no broker: {found['last_error']}"
+            yield problem(CHECK, text, f"check these brokers, with your security settings: {command}")
 
 
 def _living(timeout: float) -> Iterator[_Sender]:

@@ -145,8 +145,8 @@ def _ask_health(path: str, timeout: float) -> dict[str, Any]:
 def stop(path: str, timeout: float | None = None) -> int:
     """Stop the sender at `path`: it drains and ends. Wait for its end, at most `timeout` seconds (None: no limit).
 
-    Return how many records of processes that have ended it could not deliver. They are lost, unless they were in
-    flight.
+    Return how many records it could not deliver of processes that have ended or closed their producer. They are lost,
+    unless they were in flight.
 
     Raise SenderUnavailableError if there is no sender, if it refuses, or if it has not ended in time.
     """

@@ -30,7 +30,7 @@ READERS = {
     "cyproducer/producer/bulk/bulk.pyx": (1, "timestamps of records"),
     "cyproducer/sender/handover/handover.py": (1, "when a sender was started, for its status"),
     "cyproducer/sender/control/facts.py": (1, "when a sender was started, for its status"),
-    "cyproducer/sender/control/failures.py": (2, "when records failed, for the status"),
+    "cyproducer/sender/control/failures.py": (3, "when records failed, for the status"),
     "cyproducer/sender/control/status.py": (2, "when a sender was started, and for how long it has run"),
     "cyproducer/sender/process/files.py": (2, "the age of files; a wrong clock keeps them or not"),
     "cyproducer/sender/cluster/telemetry.py": (2, "the times of metrics that are pushed to brokers"),

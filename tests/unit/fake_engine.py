@@ -59,7 +59,7 @@ class Engine:
         """Return what the control server uses. The methods are looked up at each call: a test may replace them."""
         return Parts(  # type: ignore[arg-type]
             front_ends=SimpleNamespace(
-                ended=self.ended,
+                left_records=self.left_records,
                 attach=lambda *request: self.attach(*request),
                 detach=lambda attach_id: self.detach(attach_id),
                 release=lambda attach_id: self.release(attach_id),
@@ -169,7 +169,7 @@ class Engine:
         arena, outcomes, wake_fd, wake = self.front_ends[attach_id]
         return arena.fd, outcomes.fd, wake_fd, wake
 
-    def ended(self) -> dict[int, int]:
+    def left_records(self) -> dict[tuple[int, str], int]:
         return {}
 
     def take_gone(self) -> list[int]:

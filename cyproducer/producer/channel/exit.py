@@ -56,6 +56,9 @@ def _flush_all(started: float) -> None:
     for channel in list(_channels):
         if not channel.recover(started + _REATTACH_S):
             batches, records = channel.outstanding()
+            if (id(channel), batches, records) in _reported:
+                continue
+            _reported.add((id(channel), batches, records))
             _log.error("no sender was found before exit for %d records in %d batches: they are lost", records, batches)
     for channel in _open_channels():
         timeout = channel.settings.exit_flush_timeout_ms

@@ -87,7 +87,7 @@ def no_metadata(session: Session, topic: str, needed: int) -> errors.KafkaError:
         text += f" The sender's last error: {session.topics.last_error}."
         servers = ",".join(session.settings.bootstrap_servers)
         if servers:
-            text += f" Check the brokers: cyproducer doctor --bootstrap-servers {servers}"
+            text += f" Check the brokers, with your security settings: cyproducer doctor --bootstrap-servers {servers}"
     elif count:
         cause = errors.UnknownPartitionError()
     late = errors.KafkaTimeoutError(text)

@@ -9,7 +9,6 @@ from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.engine.native import FrontEnds, Loop
 from cyproducer.sender.handover.handover import Line
-from cyproducer.shm.native import count_undelivered
 
 __all__ = ["Failures"]
 
@@ -44,22 +43,26 @@ class Failures:
         if rows:
             self._add(rows)
 
-    def count_lost(self, app: str, cause: str, records: int) -> None:
+    def count_lost(self, app: str, records: int) -> None:
         """Add the records of a front-end whose memory is not used again."""
-        self._add([(app, "(all)", cause, records, time.time())])
+        self._add([(app, "(all)", "QUARANTINED", records, time.time())])
 
-    def count_left(self) -> int:
-        """Add what processes that have ended leave undelivered, as this sender ends. Return how many records it is.
+    def left(self) -> list[tuple[str, str, str, int, float]]:
+        """Return the rows of what processes have left undelivered that have ended, if this sender ends now.
 
         Those that were in flight may be in the log.
         """
-        total = 0
-        for attach_id, slots in self._front_ends.ended().items():
-            records = count_undelivered(self._front_ends.descriptors(attach_id)[0], slots)
-            if records:
-                self.count_lost(self._table.app_of(attach_id), "SENDER_STOPPED", records)
-            total += records
-        return total
+        return [
+            (self._table.app_of(attach_id), topic, "SENDER_STOPPED", records, time.time())
+            for (attach_id, topic), records in self._front_ends.left_records().items()
+        ]
+
+    def add_left(self, rows: list[tuple[str, str, str, int, float]]) -> None:
+        """Add these rows. This comes last: a successor of this sender would find the records again."""
+        if rows:
+            text = "records of processes that have ended or closed their producer are not delivered"
+            self._log.error(text, extra=fields(records=sum(row[3] for row in rows)))
+            self._add(rows)
 
     def _add(self, rows: list[tuple[str, str, str, int, float]]) -> None:
         for row in rows:

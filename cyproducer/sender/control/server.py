@@ -10,7 +10,6 @@ import socket
 from collections.abc import Callable, Iterable
 
 from cyproducer.host import control_messages
-from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.ending import Ending
 from cyproducer.sender.control.failures import Failures
 from cyproducer.sender.control.listening import HANDSHAKE_S, Listening
@@ -118,11 +117,9 @@ class ControlServer:
         self.listening.close()
         self._reserve.close()
         waiting = self.table.pop_waiting()
-        lost = self._failures.count_left()
-        if lost:
-            self._log.error("records of processes that have ended are lost", extra=fields(records=lost))
-            for peer in waiting:
-                peer.send({"op": "lost", "records": lost})
+        left = self._failures.left()
+        for peer in waiting if left else ():
+            peer.send({"op": "lost", "records": sum(row[3] for row in left)})
         for peer in list(self.table.peers.values()):
             if peer.attach_id:
                 # The sender sends no more batches: the front-end may pass its unsent batches to the next sender.
@@ -130,6 +127,7 @@ class ControlServer:
             self.table.end(peer, "the sender is ending")
         self.table.unread.close()
         dropped.wait_until_closed()  # an answer is lost if its connection ends with an unread message
+        self._failures.add_left(left)
         return waiting
 
     # ------------------------------------------------------------------ connections

@@ -118,7 +118,7 @@ class Takeover:
         """Drop a front-end at whose memory several senders crashed, and count its lost records in the ledger."""
         records = count_undelivered(held.fds[ARENA], held.meta["slots"])
         if records:
-            self._failures.count_lost(held.meta["app"], "QUARANTINED", records)
+            self._failures.count_lost(held.meta["app"], records)
         self._line.tell({"op": "drop", "attach_id": held.attach_id})
         held.close()
 

@@ -383,13 +383,31 @@ cdef class FrontEnds:
         """Return the attach ids of the front-ends that are mapped, ended ones included."""
         return list(self._regions)
 
-    def ended(self):
-        """Return {attach id: number of slots} of the front-ends that have ended and are still mapped."""
-        cdef FrontEnd *front_end = self.core.front_end.first
+    def left_records(self):
+        """Return {(attach id, topic): records} of what front-ends that have ended have left without an outcome.
+
+        Records of transactions are left out: they are dropped with these. The slots of such front-ends that later
+        iterations would look at are looked at now.
+        """
+        cdef FrontEnd *front_end
+        cdef ClientBatch *batch
+        cdef Topic *topic
+        cdef uint32_t records
+        while self.core.front_ends.ending != NULL:
+            scan_ending(&self.core)
         found = {}
+        front_end = self.core.front_end.first
         while front_end != NULL:
-            if front_end.front_ends.detached:
-                found[front_end.attach_id] = front_end.slot_count
+            batch = front_end.outcome.age_head
+            if not front_end.front_ends.detached or front_end.transaction != NULL:
+                batch = NULL
+            while batch != NULL:
+                records = batch.intake.count - min(batch.parts.resolved_count, batch.intake.count)
+                if records and not batch.outcome.reported:
+                    topic = batch.queue.intake.lane.topic if batch.queue != NULL else NULL
+                    key = front_end.attach_id, topic.name[:topic.name_bytes].decode() if topic != NULL else ""
+                    found[key] = found.get(key, 0) + records
+                batch = batch.outcome.age_next
             front_end = front_end.front_end.next
         return found
 

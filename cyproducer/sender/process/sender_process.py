@@ -130,10 +130,12 @@ class Serving:
         """
         give_up = time.monotonic() + _IN_FLIGHT_S
         while not self.line.give({"op": "regions"}, regions):
-            number = 0 if self.line.refusal is None else self.line.refusal.errno
-            if number != errno.ETOOMANYREFS or time.monotonic() >= give_up:
-                text = "the supervisor gets no descriptors, since too many of this user are in unread messages"
-                raise OSError(number, f"{text} (limit: RLIMIT_NOFILE)") from self.line.refusal
+            error = self.line.refusal or OSError("its queue is full")
+            if error.errno != errno.ETOOMANYREFS:
+                raise OSError(error.errno, f"the supervisor gets no descriptors: {error}") from error
+            if time.monotonic() >= give_up:
+                text = "the supervisor gets no descriptors: too many of this user are in messages that nobody has read"
+                raise OSError(error.errno, f"{text}; raise RLIMIT_NOFILE (ulimit -n)") from error
             time.sleep(_IN_FLIGHT_PAUSE_S)
 
     def _report(self, engine: Engine, control: Control) -> None:

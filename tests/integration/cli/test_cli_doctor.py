@@ -112,7 +112,7 @@ def test_a_sender_that_can_use_no_broker(make_producer: Callable[..., Any]) -> N
     assert status == 1
     (row,) = [row for row in found if row["status"] == "problem"]
     assert f"(1 process) can use no broker: broker {address}: Connection refused" in row["text"]
-    assert row["advice"] == f"check these brokers: cyproducer doctor --bootstrap-servers {address}"
+    assert row["advice"].endswith(f": cyproducer doctor --bootstrap-servers {address}")
 
 
 def test_a_named_sender_that_does_not_run(runtime_dir: Path) -> None:

@@ -20,6 +20,9 @@ OTHERS = range(1, PARTITIONS)
 LONG_S = 120
 """Longer than any test."""
 IDLE_MS = 60_000
+LATE_S = 0.025
+"""No answer is late before (pool.pyx, LATE_MIN_NS)."""
+ATTEMPTS = 20
 TRANSACTIONAL_PRODUCERS = 3
 
 
@@ -143,9 +146,9 @@ def test_requests_are_sent_behind_a_late_one(rig) -> None:
     end(rig)
 
 
-def test_a_broker_that_hangs_for_a_moment_gets_no_further_connection(rig) -> None:
-    """Each lane is late once in a row only."""
-    rig.broker.every = (0.01, 0.01)
+def hang_for_moments(rig: Rig) -> float:
+    """Hang some times, with three rounds of answers after each time. Return the seconds of the longest of those."""
+    longest = 0.0
     for _ in range(5):
         with rig.broker.lock:
             for partition in range(PARTITIONS):
@@ -156,9 +159,25 @@ def test_a_broker_that_hangs_for_a_moment_gets_no_further_connection(rig) -> Non
                 rig.engine.run(10)
         rig.settle(30)
         for _ in range(3):
+            begins = time.monotonic()
             one_round(rig, range(PARTITIONS))
-    assert len(rig.broker.carriers) == 1
-    end(rig)
+            longest = max(longest, time.monotonic() - begins)
+    return longest
+
+
+def test_a_broker_that_hangs_for_a_moment_gets_no_further_connection() -> None:
+    """Each lane is late once in a row only. If a busy machine makes it late again, that is another attempt."""
+    for _ in range(ATTEMPTS):
+        with ScriptedBroker(**BROKER) as broker, Rig(broker, request_timeout_ms=30_000) as rig:
+            rig.attach(slots=8192)
+            warm_up(rig, PARTITIONS)
+            broker.every = (0.01, 0.01)
+            longest = hang_for_moments(rig)
+            end(rig)
+        if len(broker.carriers) == 1:
+            return
+        assert longest > LATE_S, f"{len(broker.carriers)} connections, and each round took at most {longest:.3f} s"
+    raise AssertionError(f"this machine answers later than {LATE_S} s all the time")
 
 
 def test_a_broker_that_was_slow_from_the_start_has_one_connection(broker) -> None:

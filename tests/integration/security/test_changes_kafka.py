@@ -43,6 +43,7 @@ def test_a_session_is_renewed_under_load(
 
     logged = [send_for_two_sessions()]
     while trouble(logged[-1]) and len(logged) < ATTEMPTS:
+        assert all("the broker closed the connection" in line for line in trouble(logged[-1])), logged
         logged.append(send_for_two_sessions())
     assert trouble(logged[-1]) == [], logged
     assert "connected to broker" not in logged[-1]

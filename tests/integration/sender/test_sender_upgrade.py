@@ -17,7 +17,7 @@ import psutil
 import pytest
 from devkafka.node import KafkaCluster
 from kfake.scripted_broker import Fault, ScriptedBroker
-from support.process import is_running, run_script, sender_processes, wait_until
+from support.process import is_running, sender_processes, start_script, wait_until
 from support.streams import streams
 from support.supervised import NOWHERE, ROOT, Foreground, another, asking, kill, pair, the_sender
 
@@ -28,10 +28,15 @@ from cyproducer.observe.status import ended_with_failures, stop
 from cyproducer.producer.channel import address, attach
 from cyproducer.producer.channel.attach import Attachment
 
+#: Sends what is acknowledged, in batches of several chunks, and after a line of input what is not.
 LEAVES_THREE = """
     import os, sys
     from cyproducer import KafkaProducer
-    producer = KafkaProducer(sender=sys.argv[1])
+    producer = KafkaProducer(sender=sys.argv[1], linger_ms=100, batch_size=1_000_000)
+    futures = [producer.send("t", bytes(3000), partition=0) for number in range(100)]
+    assert [future.result(60).offset for future in futures] == list(range(100))
+    print("acknowledged", flush=True)
+    sys.stdin.readline()
     for number in range(3):
         producer.send("t", b"%d" % number, partition=0)
     os._exit(0)
@@ -77,10 +82,13 @@ def test_records_that_are_left_at_the_end_are_counted(
 ) -> None:
     """Their process has ended, and the broker does not answer: the ledger, the log and stop() tell it."""
     sender = foreground(broker.bootstrap_servers).ready()
-    with broker.lock:
-        broker.faults.append(Fault(hang="lost"))
-    left = run_script(LEAVES_THREE, sender.socket)
-    assert left.returncode == 0, left.stderr
+    with start_script(LEAVES_THREE, sender.socket) as left:
+        assert left.stdout is not None
+        assert left.stdout.readline() == "acknowledged\n"
+        with broker.lock:
+            broker.faults.append(Fault(hang="lost"))
+        left.communicate("go on\n", timeout=60)
+    assert left.returncode == 0
     with ThreadPoolExecutor(1) as pool:
         stopped = pool.submit(stop, str(sender.socket))
         wait_until(lambda: sender.lines("draining"), what="the drain")
@@ -90,8 +98,8 @@ def test_records_that_are_left_at_the_end_are_counted(
         assert stopped.result(30) == 3
     assert sender.process.wait(30) == 0
     [row] = [row for each in ended_with_failures() for row in each["ledger"]]
-    assert (row["cause"], row["count"], row["topic"]) == ("SENDER_STOPPED", 3, "(all)")
-    assert sender.lines("records of processes that have ended are lost")
+    assert (row["cause"], row["count"], row["topic"]) == ("SENDER_STOPPED", 3, "t")
+    assert sender.lines("are not delivered")
 
 
 def test_successor_of_a_sender_that_drains_drains(
