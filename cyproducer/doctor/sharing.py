@@ -80,6 +80,8 @@ def check_sharing(settings: Settings | None, cluster_id: str | None, timeout: fl
 def _disconnected(living: Sequence[_Sender], timeout: float) -> Iterator[Finding]:
     """Yield the senders that can use no broker now."""
     for each in living:
+        if each.status is None:  # it does not answer
+            continue
         try:
             [found] = health(each.socket, timeout)
         except NoListenerError:
