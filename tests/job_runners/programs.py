@@ -3,13 +3,12 @@
 import contextlib
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
-from support.process import below_of, script_environment, wait_until
+from support.process import below_of, start_module, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 STARTS_S = 600
@@ -20,15 +19,7 @@ ENDS_S = 60
 @contextlib.contextmanager
 def program(log: Path, environment: Mapping[str, str], *arguments: object) -> Iterator["subprocess.Popen[bytes]"]:
     """Run ``python -m ARGUMENTS``. At the end it gets SIGINT, and is killed with its children if it stays."""
-    with open(log, "wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *map(str, arguments)],
-            env=script_environment(environment),
-            cwd=log.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-        )
+    process = start_module(log, environment, *arguments)
     try:
         yield process
     finally:

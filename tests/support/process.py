@@ -104,6 +104,19 @@ def cyproducer(*arguments: object, timeout: float = 60) -> subprocess.CompletedP
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
+def start_module(log: Path, environment: Mapping[str, str | None], *arguments: object) -> "subprocess.Popen[bytes]":
+    """Start ``python -m ARGUMENTS`` in the directory of the log, which gets what it writes."""
+    with open(log, "wb") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", *map(str, arguments)],
+            env=script_environment(environment),
+            cwd=log.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
+
+
 @contextlib.contextmanager
 def start_script(
     script: str | Path,

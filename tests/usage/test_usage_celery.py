@@ -4,7 +4,6 @@ import contextlib
 import importlib.util
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from devkafka.node import KafkaCluster
 from support.connections import ConnectionWatch, assert_shared
 from support.consumer import ReadRecords
-from support.process import kill9, run_script, script_environment, senders, wait_until
+from support.process import kill9, run_script, senders, start_module, wait_until
 from web_server import EXAMPLES
 
 HERE = Path(__file__).resolve().parent
@@ -37,16 +36,9 @@ def environment(
 @contextlib.contextmanager
 def celery(pool: str, environment: dict[str, str], log: Path, *options: object) -> "Iterator[subprocess.Popen[bytes]]":
     """Run a worker with a pool; kill it and its children at the end."""
-    command = [sys.executable, "-m", "celery", "--app", "celery_files", "worker", "--pool", pool, *map(str, options)]
-    with open(log, "wb") as file:
-        process = subprocess.Popen(
-            [*command, "--concurrency", "2", "--loglevel", "INFO", "--without-mingle", "--without-gossip"],
-            env=script_environment(environment),
-            cwd=log.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-        )
+    command = ["celery", "--app", "celery_files", "worker", "--pool", pool, *options]
+    command += ["--concurrency", "2", "--loglevel", "INFO", "--without-mingle", "--without-gossip"]
+    process = start_module(log, environment, *command)
     try:
         yield process
     finally:
