@@ -4,6 +4,13 @@ The caller waits for what an attempt lacks, and attempts again.
 """
 
 
+cdef inline int32_t draw_partition(Arena arena, Topic topic, const RecordView *record, bint ignore_keys) noexcept:
+    """Return the partition of a record for which none is named."""
+    if record.key_length < 0 or ignore_keys:
+        return arena.sticky_partition(topic)
+    return key_partition(record.key, record.key_length, topic.partition_count)
+
+
 @cython.final
 @cython.auto_pickle(False)
 cdef class Appender:
@@ -55,12 +62,9 @@ cdef class Appender:
                 self.complete(record, channel, session, topic)
                 continue
             sticky = record.partition < 0 and (record.view.key_length < 0 or self.ignore_keys)
-            if record.partition >= 0:
-                partition = record.partition
-            elif sticky:
-                partition = arena.sticky_partition(topic)
-            else:
-                partition = key_partition(record.view.key, record.view.key_length, topic.partition_count)
+            partition = record.partition
+            if partition < 0:
+                partition = draw_partition(arena, topic, &record.view, self.ignore_keys)
             if not arena.fits_batch(record.bound):
                 if record.on_delivery is not None and fresh is None:
                     fresh = fresh_delivery(record.on_delivery)

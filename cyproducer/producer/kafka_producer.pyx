@@ -1,7 +1,8 @@
 """Implements KafkaProducer, the public API.
 
-send() has two paths. The fast path appends plain bytes, ints and headers with ASCII names for a known topic to an open
-batch, and calls no Python code before. The slow path prepares the record, and waits until it can append it.
+send() has two paths. The fast path takes plain bytes, ints and headers with ASCII names for a known topic. It appends
+them to the open batch of the partition, and calls no Python code before. Without an open batch it opens one, if that
+needs no waiting. The slow path prepares the record, and waits until it can append it.
 """
 
 
@@ -102,6 +103,7 @@ cdef class KafkaProducer:
         cdef RecordView record
         cdef int64_t timestamp = -1, wanted = -1, delta
         cdef int32_t chosen
+        cdef Py_ssize_t bound
         cdef HeaderView views[FEW_HEADERS]
         cdef Py_ssize_t header_bytes = 0
         record.headers, record.header_count = views, 0
@@ -111,7 +113,7 @@ cdef class KafkaProducer:
             timestamp = small_number(timestamp_ms)
         if partition is not None:
             wanted = small_number(partition)
-        if (
+        while (
             arena is not None and is_alive(arena)
             and (type(value) is bytes or value is None) and (type(key) is bytes or key is None)
             and record.header_count >= 0
@@ -120,42 +122,39 @@ cdef class KafkaProducer:
             and (<PyObject *>topic == <PyObject *>session.topics.cached_name or session.topics.recall(topic))
         ):
             known = session.topics.cached_topic
-            record.key = record.value = NULL
-            record.key_length = record.value_length = -1
-            if value is not None:
-                record.value, record.value_length = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
-            if key is not None:
-                record.key, record.key_length = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
-            if known.partition_count > 0 and wanted < known.partition_count:
-                if wanted >= 0:
-                    chosen = <int32_t>wanted
-                elif key is None or self.ignore_keys:
-                    chosen = arena.sticky_partition(known)
-                else:
-                    chosen = key_partition(record.key, record.key_length, known.partition_count)
-                chain = &known.chains[chosen]
-                if timestamp < 0:
-                    timestamp = realtime_coarse_ms()
-                future = Future.__new__(Future)
-                delta = timestamp - chain.base_timestamp
-                # Compared as unsigned: a negative delta, after the wall clock was set back, counts as large.
-                if timestamp_ms is None and <uint64_t>delta > <uint64_t>session.check_after_ms and chain.limit != 0:
-                    session.poll()  # the batch should have been sealed long ago: check whether the sender is gone
-                elif (
-                    chain.limit != 0 and -0x7fffffff <= delta <= 0x7fffffff
-                    and (on_delivery is None or room_for_delivery(<Batch>chain.batch, on_delivery, None))
-                    and append_record(
-                        &arena.port, chain, timestamp, &record, record_size_bound(&record, header_bytes)
-                    )
-                ):
-                    future.batch = <Batch>chain.batch
-                    future.index = chain.total - 1
-                    future.timestamp_delta = <int32_t>delta
-                    future.key_size = <int32_t>record.key_length
-                    future.value_size = <int32_t>record.value_length
-                    if on_delivery is not None:
-                        watch_delivery(future, on_delivery, None)
-                    return future
+            _view_bytes(value, key, &record)
+            if known.partition_count <= 0 or wanted >= known.partition_count:
+                break
+            chosen = <int32_t>wanted if wanted >= 0 else draw_partition(arena, known, &record, self.ignore_keys)
+            chain = &known.chains[chosen]
+            if timestamp < 0:
+                timestamp = realtime_coarse_ms()
+            future = Future.__new__(Future)
+            bound = record_size_bound(&record, header_bytes)
+            delta = timestamp - chain.base_timestamp
+            # Compared as unsigned: a negative delta, after the wall clock was set back, counts as large.
+            if timestamp_ms is None and <uint64_t>delta > <uint64_t>session.check_after_ms and chain.limit != 0:
+                session.poll()  # the batch should have been sealed long ago: check whether the sender is gone
+                break
+            if (
+                chain.limit != 0 and -0x7fffffff <= delta <= 0x7fffffff
+                and (on_delivery is None or room_for_delivery(<Batch>chain.batch, on_delivery, None))
+                and append_record(&arena.port, chain, timestamp, &record, bound)
+            ):
+                future.batch = <Batch>chain.batch
+                future.index = chain.total - 1
+                future.timestamp_delta = <int32_t>delta
+                future.key_size = <int32_t>record.key_length
+                future.value_size = <int32_t>record.value_length
+                if on_delivery is not None:
+                    watch_delivery(future, on_delivery, None)
+                return future
+            if chain.limit != 0 or not self._opens_batch(session, known, chosen, bound, timestamp):
+                break
+            # Other code may have run: all is checked again, and the headers may be others.
+            arena = session.arena if self.may_send != NULL and self.may_send[0] else None
+            if headers is not None:
+                record.header_count = view_headers(headers, views, &header_bytes)
         self.current()  # raises if there are no extensions, because __init__() was not called
         headers = header_pairs(headers)
         if self.extensions.interceptors is not None:
@@ -273,6 +272,21 @@ cdef class KafkaProducer:
                 self.sends.leave_send(running)
 
     # ---------------------------------------------------------------- state
+
+    cdef bint _opens_batch(
+        self, Session session, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp
+    ) except -1:
+        """Open a batch for a record of at most `bound` bytes. Return False if send() has to wait, or to raise an error.
+
+        Code of the application may run meanwhile: waiters of a former batch, and finalizers.
+        """
+        return (
+            not self.channel.closing
+            and session.arena.fits_batch(bound)
+            and make_room(session, topic, partition, bound, timestamp, None) == HAVE_ROOM
+            and not self.channel.closing
+            and (self.sends is None or self.channel.own.first_error == 0)
+        )
 
     cdef object send_blocking(self, Prepared record):
         cdef Room missing = HAVE_ROOM
@@ -581,6 +595,16 @@ cdef class KafkaProducer:
             return f"<{type(self).__name__} {self.settings!r} of the parent process>"
         state = "closed" if self.is_closed() else "attached" if self.current().session.alive else "not attached"
         return f"<{type(self).__name__} {self.settings!r} {state}>"
+
+
+cdef inline void _view_bytes(object value, object key, RecordView *record) noexcept:
+    """Let `record` have a value and a key, which are bytes or None. It is valid as long as they are."""
+    record.key = record.value = NULL
+    record.key_length = record.value_length = -1
+    if value is not None:
+        record.value, record.value_length = <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+    if key is not None:
+        record.key, record.key_length = <const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)
 
 
 cdef object asyncio_part():

@@ -52,6 +52,15 @@ PRODUCING = (
         ("unit/producer/test_producer_futures.py",),
     ),
     Mutant(
+        "headers-of-before",
+        "a record that opens a batch has the headers of before, which may be freed",
+        "            if headers is not None:\n"
+        "                record.header_count = view_headers(headers, views, &header_bytes)\n        self.current()",
+        "        self.current()",
+        "P4",
+        ("unit/producer/test_ends_and_forks_in_sends.py::test_headers_that_change_while_send_opens_a_batch",),
+    ),
+    Mutant(
         "future-of-parent",
         "a forked child waits for a future of its parent",
         "        if fork_page()[0] != self.process:",

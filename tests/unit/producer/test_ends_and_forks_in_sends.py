@@ -6,6 +6,7 @@ import signal
 import threading
 
 import pytest
+from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
 
@@ -47,6 +48,71 @@ def test_a_finalizer_that_sends_while_a_session_ends(make, allocations):
     gc.collect()
     (future,) = sent
     assert future.exception(10) is None or isinstance(future.exception(), errors.OutcomeUnknownError)
+
+
+@pytest.fixture
+def held(make, sender):
+    """Return ``held(call)``: a producer that makes `call(producer)` when its next send() opens a batch.
+
+    That send() reads the outcome of a former batch, and notifies those that wait for it.
+    """
+
+    def hold(call, **settings):
+        producer = make(**settings)
+        producer.send("one", b"first").result(10)
+        sender.hold = True
+        producer.send("one", b"second")
+        (batch,) = producer._channel().unfinished()
+
+        class Calls:
+            def notify(self):
+                call(producer)
+
+        batch.add_waiter(Calls())
+        (front_end,) = sender.front_ends
+        wait_until(lambda: front_end.waiting)
+        sender.release()
+        wait_until(lambda: not front_end.waiting)
+        assert not batch.done
+        return producer
+
+    return hold
+
+
+def test_headers_that_change_while_send_opens_a_batch(held, sender):
+    """The former headers are freed, and their memory is used again."""
+    headers = [("h", b"former" * 20)]
+
+    def change(producer):
+        headers[:] = [("h", b"newer")]
+        kept.extend(b"garble" * 20 + b"%d" % number for number in range(100))
+
+    kept = []
+    producer = held(change)
+    producer.send("one", b"third", headers=headers).result(10)
+    assert kept
+    assert sender.log[-1].headers == (("h", b"newer"),)
+
+
+def test_a_record_that_is_sent_while_send_opens_a_batch_comes_first(held, sender):
+    inner = []
+    producer = held(lambda producer: inner.append(producer.send("one", b"inner")))
+    outer = producer.send("one", b"outer")
+    assert (outer.result(10).offset, inner[0].result(10).offset) == (3, 2)
+    assert [record.value for record in sender.log] == [b"first", b"second", b"inner", b"outer"]
+
+
+def test_a_session_that_ends_while_send_opens_a_batch(held, sender):
+    producer = held(lambda producer: producer._channel().session.end("the test ends it", errors.OUTCOME_UNKNOWN))
+    assert producer.send("one", b"third").result(10).offset == 2
+    assert [record.value for record in sender.log] == [b"first", b"second", b"third"]
+
+
+def test_a_producer_that_is_closed_while_send_opens_a_batch(held, sender):
+    producer = held(lambda producer: producer.close(0))
+    with pytest.raises(errors.ProducerClosedError):
+        producer.send("one", b"third")
+    assert [record.value for record in sender.log] == [b"first", b"second"]
 
 
 def in_child_of(send, fork_at):
