@@ -63,8 +63,8 @@ PRODUCING = (
     Mutant(
         "future-of-parent",
         "a forked child waits for a future of its parent",
-        "        if fork_page()[0] != self.process:",
-        "        if fork_page()[0] != self.process and self.done:",
+        "        if self.owner is not None and is_foreign(self.owner.session.arena):",
+        "        if self.owner is not None and is_foreign(self.owner.session.arena) and self.done:",
         "P6",
         ("unit/producer/test_producer_descriptors.py::test_fork", "unit/producer/test_bulk_standin.py"),
     ),

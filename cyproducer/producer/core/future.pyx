@@ -163,7 +163,7 @@ cdef class Batch:
 
     cdef object refuse_child(self):
         """Raise ForkedFutureError in a forked child of the process that created the batch."""
-        if fork_page()[0] != self.process:
+        if self.owner is not None and is_foreign(self.owner.session.arena):
             raise errors.ForkedFutureError(
                 f"topic {self.topic!r}, partition {self.partition}: this future belongs to the parent process, and "
                 "only that process gets the outcome; wait for it there, or send the record from this process"
@@ -447,7 +447,6 @@ cdef Batch make_batch(SessionOwner owner, str topic, int32_t partition, int64_t 
     batch.base_timestamp = base_timestamp
     batch.base_offset = -1
     batch.append_time = -1
-    batch.process = 0 if owner is None else owner.process
     return batch
 
 

@@ -81,7 +81,6 @@ cdef class Batch:
     cdef list waiters
     cdef dict far                       # index -> timestamp in ms, for deltas of more than 31 bits
     cdef void **entry                   # pointer in the session's slot table to this batch; NULL: there is none
-    cdef uint64_t process               # fork_token() of the process that created the batch
     cdef int64_t base_timestamp         # ms since 1970
     cdef int64_t base_offset            # of the first record; -1: unknown
     cdef int64_t append_time            # ms since 1970, the broker's (LogAppendTime); -1: none
