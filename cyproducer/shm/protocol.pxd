@@ -551,6 +551,9 @@ cdef extern from "cyproducer/shm/geometry.h" nogil:
 cdef extern from "cyproducer/shm/batch.h" nogil:
     const uint32_t CYP_SEAL_ATTEMPTS
 
+    enum:
+        CYP_TOPIC_NUMBER_BITS
+
     uint64_t word_make "cyp_word_make"(
         uint32_t state, uint64_t flags, uint32_t generation, uint32_t count, uint32_t size
     ) noexcept
@@ -587,6 +590,13 @@ cdef extern from "cyproducer/shm/batch.h" nogil:
     void control_end "cyp_control_end"(uint32_t *control, uint32_t why) noexcept
     bint may_commit "cyp_may_commit"(const uint32_t *control) noexcept
     bint may_open "cyp_may_open"(const uint32_t *control) noexcept
+    uint32_t topic_id "cyp_topic_id"(uint32_t number, uint32_t generation) noexcept
+    uint32_t topic_id_number "cyp_topic_id_number"(uint32_t id) noexcept
+    bint topic_is_valid "cyp_topic_is_valid"(const cyp_topic_row *row, uint32_t generation) noexcept
+    void topic_retire "cyp_topic_retire"(cyp_topic_row *row) noexcept
+    void topic_publish "cyp_topic_publish"(cyp_topic_row *row, uint32_t generation) noexcept
+    void topic_keep "cyp_topic_keep"(cyp_topic_row *row) noexcept
+    uint32_t topic_next_generation "cyp_topic_next_generation"(const cyp_topic_row *row) noexcept
     void sent_mark "cyp_sent_mark"(uint32_t *sent, uint32_t generation) noexcept
     bint sent_is "cyp_sent_is"(const uint32_t *sent, uint32_t generation) noexcept
     void entry_enter "cyp_entry_enter"(cyp_entry *entry, uint32_t state) noexcept
@@ -648,19 +658,9 @@ cdef extern from "cyproducer/shm/snapshot.h" nogil:
     const uint32_t CYP_CHANGE_LOST
     const uint32_t CYP_INDEX_MASK
 
-    enum:
-        CYP_TOPIC_NUMBER_BITS
-
     uint64_t topic_word "cyp_topic_word"(int16_t error, uint32_t partitions) noexcept
     uint32_t topic_partitions "cyp_topic_partitions"(uint64_t word) noexcept
     int16_t topic_error "cyp_topic_error"(uint64_t word) noexcept
-    uint32_t topic_id "cyp_topic_id"(uint32_t number, uint32_t generation) noexcept
-    uint32_t topic_id_number "cyp_topic_id_number"(uint32_t id) noexcept
-    bint topic_is_valid "cyp_topic_is_valid"(const cyp_topic_row *row, uint32_t generation) noexcept
-    void topic_retire "cyp_topic_retire"(cyp_topic_row *row) noexcept
-    void topic_publish "cyp_topic_publish"(cyp_topic_row *row, uint32_t generation) noexcept
-    void topic_keep "cyp_topic_keep"(cyp_topic_row *row) noexcept
-    uint32_t topic_next_generation "cyp_topic_next_generation"(const cyp_topic_row *row) noexcept
     uint64_t name_word "cyp_name_word"(const char *name, uint32_t bytes, uint32_t at) noexcept
     void topic_name "cyp_topic_name"(cyp_topic_row *row, const char *name, uint32_t bytes, uint32_t generation) noexcept
     uint32_t topic_named "cyp_topic_named"(const cyp_topic_row *row, const char *name, uint32_t bytes) noexcept

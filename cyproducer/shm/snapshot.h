@@ -3,13 +3,14 @@
  * Each topic has a row at its number. As long as the row has one name, only one word of it changes, so no row is ever
  * half written. The bytes per partition change too, but they are hints. A change is announced by an entry in a ring and a
  * counter (`published`). A reader that sees the counter sees the row; a reader that is too far behind the ring reads all
- * the rows that it uses. A number can be given back and get another name; its generation shows that. A writer may be
- * killed anywhere: its successor makes the index anew and announces a change of everything, because a row may have been
- * stored but not announced. */
+ * the rows that it uses. A number can be given back and get another name (batch.h). A writer may be killed anywhere: its
+ * successor makes the index anew and announces a change of everything, because a row may have been stored but not
+ * announced. */
 #ifndef CYPRODUCER_SNAPSHOT_H
 #define CYPRODUCER_SNAPSHOT_H
 
 #include "cyproducer/shm/atomics.h"
+#include "cyproducer/shm/batch.h"
 #include "cyproducer/shm/layout.h"
 
 #include <string.h>
@@ -31,51 +32,6 @@ static inline uint64_t cyp_topic_word(int16_t error, uint32_t partitions) {
 }
 static inline uint32_t cyp_topic_partitions(uint64_t word) { return (uint32_t)word; }
 static inline int16_t cyp_topic_error(uint64_t word) { return (int16_t)(uint16_t)(word >> CYP_TOPIC_ERROR_SHIFT); }
-
-/* ------------------------------------------------------------------ generations
- *
- * A front-end opens a slot with a number and then looks at the generation of the number. The sender makes the generation
- * odd and then looks for open slots with the number. So the front-end commits nothing, or the sender finds the slot. */
-
-/* What a slot row has as its topic: the number, and above it the low bits of the generation. */
-#define CYP_TOPIC_NUMBER_BITS 14
-_Static_assert(CYP_TOPICS_MAX == 1u << CYP_TOPIC_NUMBER_BITS, "an id holds every number");
-
-static inline uint32_t cyp_topic_id(uint32_t number, uint32_t generation) {
-    return generation << CYP_TOPIC_NUMBER_BITS | number;
-}
-static inline uint32_t cyp_topic_id_number(uint32_t id) { return id & (CYP_TOPICS_MAX - 1); }
-
-/* Return whether a number that was read with this generation still has its name. The owner calls this after it has opened
- * a slot with the number, before it commits the first record. */
-static inline bool cyp_topic_is_valid(const cyp_topic_row *row, uint32_t generation) {
-    cyp_fence_seq_cst(); /* pairs with that in cyp_topic_retire */
-    return cyp_load_relaxed_u32(&row->generation) == generation;
-}
-
-/* Retire a number, of which no further batch can be opened then. The sender must look for open slots with the number
- * after this, before the number gets another name. */
-static inline void cyp_topic_retire(cyp_topic_row *row) {
-    cyp_store_relaxed_u32(&row->generation, cyp_load_relaxed_u32(&row->generation) | 1);
-    cyp_fence_seq_cst(); /* pairs with that in cyp_topic_is_valid: the owner sees the odd value, or the sender the slot */
-}
-
-/* Let the number have the name in its row, in this generation, which is even. */
-static inline void cyp_topic_publish(cyp_topic_row *row, uint32_t generation) {
-    /* release: pairs with the acquire in cyp_topic_named: the name is there */
-    cyp_store_release_u32(&row->generation, generation);
-}
-
-/* Let a retired number keep its name. The generation is the former one: an owner that has opened a slot meanwhile has not
- * committed, or does so with the right name, and the next search finds the slot. */
-static inline void cyp_topic_keep(cyp_topic_row *row) {
-    cyp_topic_publish(row, cyp_load_relaxed_u32(&row->generation) & ~1u);
-}
-
-/* Return the generation in which the next name can have the number. */
-static inline uint32_t cyp_topic_next_generation(const cyp_topic_row *row) {
-    return (cyp_load_relaxed_u32(&row->generation) | 1) + 1;
-}
 
 /* ------------------------------------------------------------------ names */
 

@@ -166,19 +166,19 @@ WRONG_TOPIC = "to another topic|another generation"
 # The same for numbers that get another name, without a kill.
 NUMBER_MUTANTS = {
     "no fence before looking at the generation": (
-        "snapshot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_topic_retire */", "", WRONG_TOPIC,
+        "batch.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_topic_retire */", "", WRONG_TOPIC,
     ),
     "no fence after a number is retired": (
-        "snapshot.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_topic_is_valid: the owner", "/*",
+        "batch.h", "cyp_fence_seq_cst(); /* pairs with that in cyp_topic_is_valid: the owner", "/*",
         WRONG_TOPIC,
     ),
     "the generation is not compared": (
-        "snapshot.h", "return cyp_load_relaxed_u32(&row->generation) == generation;",
+        "batch.h", "return cyp_load_relaxed_u32(&row->generation) == generation;",
         "(void)row; (void)generation; return true;",
         WRONG_TOPIC,
     ),
     "a number has the same generation under another name": (
-        "snapshot.h", "return (cyp_load_relaxed_u32(&row->generation) | 1) + 1;", "(void)row; return 2;",
+        "batch.h", "return (cyp_load_relaxed_u32(&row->generation) | 1) + 1;", "(void)row; return 2;",
         WRONG_TOPIC,
     ),
     "a name is compared without its generation": (
