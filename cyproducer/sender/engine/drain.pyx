@@ -716,7 +716,10 @@ cdef bint _drain_request(Core *core, Node *node, int16_t acks) noexcept nogil:
         wire = draft.wires[index]
         put_in_flight(wire, request)
         relist(wire.lane)
-        count_drained(core, wire)
+        if not wire.lane.topic.topics.used:
+            flag_use(core, wire.lane.topic)
+        if wire.lane.topic.topics.partition_count > 1:
+            count_drained(core, wire)
     count_produce(core, draft.wires, draft.count)
     enqueue(core, node, request)
     CRASHPOINT(b"drain.queued")

@@ -344,8 +344,10 @@ cdef class Loop:
             scan_ending(core)
             _serve_due(core)
             check_timeouts(core)
-            leave_unresponsive(core)
-            publish_shares(core)
+            if core.loop.now - core.partitioner.sticky_checked_ns >= UNRESPONSIVE_CHECK_NS:
+                leave_unresponsive(core)
+            if core.partitioner.shares_due != NULL:
+                publish_shares(core)
             if core.transactions.failing != NULL:
                 end_failed(core)
             untouch(core)

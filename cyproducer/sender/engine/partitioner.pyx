@@ -20,7 +20,7 @@ cdef enum:
     STICKY_NS = 50000000
     STUCK_MIN_NS = 100000000
     STUCK_MAX_NS = 1000000000
-    CHECK_NS = 100000000            # interval of checking which brokers are stuck
+    UNRESPONSIVE_CHECK_NS = 100000000   # interval of checking which brokers are stuck
     SHARES_NS = 10000000            # interval of publishing shares
     SHARES_PARTITIONS = 1024        # about how many partitions are handled each time
 
@@ -122,14 +122,13 @@ cdef inline uint64_t _unresponsive_timeout(Core *core, const Node *node) noexcep
 cdef void leave_unresponsive(Core *core) noexcept nogil:
     """Choose another sticky partition for topics whose sticky partition has a stuck leader, if another leader answers.
 
-    If a broker became stuck, or answers again, note that the shares must be published.
+    If a broker became stuck, or answers again, note that the shares must be published. This must be called each
+    UNRESPONSIVE_CHECK_NS.
     """
     cdef uint32_t index
     cdef bint any_stuck = False, stuck, changed = False
     cdef Topic *topic
     cdef Node *leader
-    if core.loop.now - core.partitioner.sticky_checked_ns < CHECK_NS:
-        return
     core.partitioner.sticky_checked_ns = core.loop.now
     for index in range(core.connection.node_count):
         stuck = _is_unresponsive(core, core.connection.nodes[index])
@@ -147,15 +146,14 @@ cdef void leave_unresponsive(Core *core) noexcept nogil:
 
 
 cdef void count_drained(Core *core, const WireBatch *wire) noexcept nogil:
-    """Update the sticky partition after a batch was sent to its lane. This must be called for every batch.
+    """Update the sticky partition after a batch was sent to its lane.
 
+    This must be called for every batch of a topic with several partitions.
     The batch_size of its front-end is the quantum of the change, as in Kafka's producer (BuiltInPartitioner).
     """
     cdef Lane *lane = wire.lane
     cdef Topic *topic = lane.topic
     cdef uint64_t quantum = STICKY_BYTES
-    if not topic.topics.used:
-        flag_use(core, topic)
     schedule_load(core, topic)
     if lane.number == topic.partitioner.sticky:
         if wire.drain.flow != NULL and wire.drain.flow.front_end != NULL:
@@ -202,12 +200,12 @@ cdef void unlist_shares(Core *core, Topic *topic) noexcept nogil:
 cdef void publish_shares(Core *core) noexcept nogil:
     """Publish the shares of topics that changed. Note those again whose partitions do not all have the full share.
 
-    No timer is set for this: without activity no front-end draws a partition.
+    There must be such a topic.     No timer is set for this: without activity no front-end draws a partition.
     """
     cdef Topic *last = core.partitioner.shares_due_tail
     cdef Topic *topic = NULL
     cdef int64_t room = SHARES_PARTITIONS
-    if last == NULL or core.loop.now - core.partitioner.shares_published_ns < SHARES_NS:
+    if core.loop.now - core.partitioner.shares_published_ns < SHARES_NS:
         return
     core.partitioner.shares_published_ns = core.loop.now
     while topic != last and room > 0:
