@@ -1,6 +1,47 @@
 """Takes batches from the arenas of the front-ends: from a hint in a submission ring to a checked batch in a queue."""
 
 
+# ------------------------------------------------------------ breadcrumb
+#
+# Stores in the state header which front-end's memory the sender reads, for the supervisor to see after a crash.
+
+
+cdef inline void touch(Core *core, FrontEnd *front_end, uint32_t slot) noexcept nogil:
+    """Note that the following code reads memory that this front-end can write."""
+    store_relaxed32(&core.state_header.breadcrumb_slot, slot)
+    store_relaxed(&core.state_header.breadcrumb_attach, front_end.attach_id)
+
+
+cdef inline void untouch(Core *core) noexcept nogil:
+    """Note that the following code reads no memory of a front-end."""
+    store_relaxed(&core.state_header.breadcrumb_attach, 0)
+
+
+# ------------------------------------------------------------ written
+#
+# Tells whether a front-end of another user has written a part of its arena.
+#
+# Reading a page that was never written allocates it, and its memory counts for the sender's cgroup. So the sender would
+# pay for the arena of another user. Processes of the sender's own user keep to the protocol: they refer only to what
+# they have written.
+
+
+cdef inline bint row_is_written(const FrontEnd *front_end, uint32_t slot) noexcept nogil:
+    """Return whether the row of a slot may be read."""
+    return not front_end.is_stranger or has_memory(
+        front_end.arena_fd, <uint64_t>&front_end.rows[slot] - <uint64_t>front_end.header, sizeof(cyp_slot_row)
+    )
+
+
+cdef inline bint chunk_is_written(const FrontEnd *front_end, uint32_t slot, uint64_t size) noexcept nogil:
+    """Return whether the first `size` bytes of a chunk may be read."""
+    return not front_end.is_stranger or has_memory(
+        front_end.arena_fd,
+        <uint64_t>front_end.chunks - <uint64_t>front_end.header + slot * <uint64_t>CYP_UNIT_BYTES,
+        size,
+    )
+
+
 # ------------------------------------------------------------ validation
 #
 # Checks that a sealed batch holds valid records, as many as its front-end has declared, in memory that it has written.
@@ -19,7 +60,7 @@ ctypedef struct RecordCursor:
 
 
 cdef bint chunks_are_written(ClientBatch *batch) noexcept nogil:
-    """Return whether the chunks of a sealed batch may be read, see front_end.pyx."""
+    """Return whether the chunks of a sealed batch may be read."""
     cdef FrontEnd *front_end = batch.front_end
     cdef uint32_t slot = batch.slot if front_end.is_stranger else <uint32_t>CYP_NONE
     while slot != CYP_NONE:
@@ -156,27 +197,27 @@ cdef void flag_violation(Core *core, FrontEnd *front_end, int why) noexcept nogi
 
 cdef bint anything_submitted(Core *core) noexcept nogil:
     """Return whether an active front-end has submitted something: the last check before sleeping."""
-    cdef FrontEnd *front_end = core.front_end.active
+    cdef FrontEnd *front_end = core.loop.active
     while front_end != NULL:
         if not front_end.intake.violation \
                 and submit_tail(&front_end.header.submit_tail) != front_end.intake.submit_head:
             return True
-        front_end = front_end.front_end.active_next
+        front_end = front_end.loop.active_next
     return False
 
 
 cdef void accumulate(Core *core) noexcept nogil:
     """Take what every active front-end has submitted. Make a front-end idle if it submits nothing for a while."""
-    cdef FrontEnd *front_end = core.front_end.active
+    cdef FrontEnd *front_end = core.loop.active
     cdef FrontEnd *following
     while front_end != NULL:
-        following = front_end.front_end.active_next
+        following = front_end.loop.active_next
         core.totals.looks += 1
         if front_end.intake.violation:
             deactivate(core, front_end)
         elif submit_tail(&front_end.header.submit_tail) != front_end.intake.submit_head:
             read_submissions(core, front_end)
-        elif core.loop.now - front_end.front_end.active_ns > front_end.idle_after_ns:
+        elif core.loop.now - front_end.loop.active_ns > front_end.idle_after_ns:
             make_idle(core, front_end)
         front_end = following
     untouch(core)
@@ -188,7 +229,7 @@ cdef bint read_submissions(Core *core, FrontEnd *front_end) noexcept nogil:
     It never is all after a violation. Call untouch() after this.
     """
     cdef uint64_t entry, _taken, tail = submit_tail(&front_end.header.submit_tail)
-    front_end.front_end.active_ns = core.loop.now
+    front_end.loop.active_ns = core.loop.now
     touch(core, front_end, CYP_NONE)
     if tail - front_end.intake.submit_head > front_end.submit_mask + 1:
         flag_violation(core, front_end, VIOLATION_RING)

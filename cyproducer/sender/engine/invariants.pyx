@@ -8,26 +8,26 @@ cdef void _check_activity(Core *core) noexcept nogil:
     cdef FrontEnd *front_end = core.front_end.first
     cdef uint32_t index, active = 0, listed = 0, due = 0
     while front_end != NULL:
-        active += front_end.front_end.active
-        due += front_end.front_end.deadline_place != 0
+        active += front_end.loop.active
+        due += front_end.loop.deadline_place != 0
         check(core.front_end.tagged[front_end.tag] == front_end,
               b"Core.front_end.tagged maps the index of an epoll tag to its front-end")
-        check(not front_end.front_end.active or not front_end.front_ends.detached, b"an ended front-end is not active")
-        check(front_end.front_end.deadline_place != 0
+        check(not front_end.loop.active or not front_end.front_ends.detached, b"an ended front-end is not active")
+        check(front_end.loop.deadline_place != 0
               or (front_end.intake.linger_head == NULL and front_end.outcome.age_head == NULL),
               b"a front-end with a deadline is in the heap")
         front_end = front_end.front_end.next
-    front_end = core.front_end.active
+    front_end = core.loop.active
     while front_end != NULL:
         listed += 1
-        front_end = front_end.front_end.active_next
+        front_end = front_end.loop.active_next
     check(listed == active, b"the list of active front-ends holds each once")
-    check(due == core.front_end.deadline_count, b"the heap of deadlines holds attached front-ends only")
-    for index in range(core.front_end.deadline_count):
-        check(core.front_end.deadlines[index].front_end.deadline_place == index + 1,
+    check(due == core.loop.deadline_count, b"the heap of deadlines holds attached front-ends only")
+    for index in range(core.loop.deadline_count):
+        check(core.loop.deadlines[index].loop.deadline_place == index + 1,
               b"a front-end knows its place in the heap")
-        check(core.front_end.deadlines[index].front_end.deadline_ns
-              >= core.front_end.deadlines[(index - 1) // 2 if index else 0].front_end.deadline_ns,
+        check(core.loop.deadlines[index].loop.deadline_ns
+              >= core.loop.deadlines[(index - 1) // 2 if index else 0].loop.deadline_ns,
               b"no deadline in the heap is earlier than that of its parent node")
 
 

@@ -35,6 +35,169 @@ cdef inline uint64_t draw_random(Core *core) noexcept nogil:
     return core.loop.random
 
 
+# ------------------------------------------------------------ activity
+#
+# Tracks which front-ends the loop has to look at, so that an idle front-end costs no time in a loop iteration.
+#
+#  - Active front-ends are in a list: the loop looks at their submission rings in every iteration. A front-end that has
+#    submitted nothing for a while becomes idle. Its next submission writes the sender's eventfd (cyp_front_end_idles in
+#    rings.h).
+#  - Front-ends with a deadline (linger time or delivery timeout) are in a heap. A key is never later than the
+#    front-end's next deadline. A key is corrected only when it reaches the top of the heap, so a batch that is done
+#    before its deadline costs nothing here.
+
+
+cdef int reserve_places(Core *core) except -1:
+    """Make sure that the heap has a place for one more front-end than there are. Raise MemoryError."""
+    cdef FrontEnd **grown
+    cdef uint32_t room = 2 * (core.front_end.count + 32)
+    if core.front_end.count + 1 > core.loop.deadline_room:
+        grown = <FrontEnd **>realloc(core.loop.deadlines, room * sizeof(FrontEnd *))
+        if grown == NULL:
+            raise MemoryError
+        core.loop.deadlines = grown
+        core.loop.deadline_room = room
+    return 0
+
+
+# ---------------------------------------------------------------- active front-ends
+
+
+cdef void activate(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Make the loop look at the front-end's submission ring from the next iteration on."""
+    if front_end.loop.active or front_end.front_ends.detached:
+        return
+    front_end_acts(&front_end.outcomes_header.idle)
+    front_end.loop.active = True
+    front_end.loop.active_ns = core.loop.now
+    front_end.loop.active_previous = NULL
+    front_end.loop.active_next = core.loop.active
+    if core.loop.active != NULL:
+        core.loop.active.loop.active_previous = front_end
+    core.loop.active = front_end
+
+
+cdef void deactivate(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Stop the loop from looking at the front-end's submission ring."""
+    if not front_end.loop.active:
+        return
+    front_end.loop.active = False
+    if front_end.loop.active_previous != NULL:
+        front_end.loop.active_previous.loop.active_next = front_end.loop.active_next
+    else:
+        core.loop.active = front_end.loop.active_next
+    if front_end.loop.active_next != NULL:
+        front_end.loop.active_next.loop.active_previous = front_end.loop.active_previous
+
+
+cdef bint make_idle(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Make an active front-end idle, unless it submits something at this moment. Return whether it is idle."""
+    front_end_idles(&front_end.outcomes_header.idle)
+    if submit_tail(&front_end.header.submit_tail) != front_end.intake.submit_head:
+        front_end_acts(&front_end.outcomes_header.idle)
+        return False
+    deactivate(core, front_end)
+    return True
+
+
+# ---------------------------------------------------------------- deadlines
+
+
+cdef uint64_t _deadline(FrontEnd *front_end) noexcept nogil:
+    """Return the earlier of the front-end's next linger deadline and delivery timeout; UINT64_MAX if it has neither."""
+    cdef uint64_t at = UINT64_MAX
+    if front_end.intake.linger_head != NULL:
+        at = front_end.intake.linger_head.intake.created_ns + front_end.settings.linger_ns
+    if front_end.outcome.age_head != NULL:
+        at = min(at, front_end.outcome.age_head.intake.born_ns + <uint64_t>front_end.settings.delivery_timeout_ns)
+    return at
+
+
+cdef void _put(Core *core, uint32_t place, FrontEnd *front_end) noexcept nogil:
+    core.loop.deadlines[place] = front_end
+    front_end.loop.deadline_place = place + 1
+
+
+cdef void _sift_up(Core *core, uint32_t place) noexcept nogil:
+    cdef FrontEnd *front_end = core.loop.deadlines[place]
+    cdef uint32_t parent
+    while place > 0:
+        parent = (place - 1) // 2
+        if core.loop.deadlines[parent].loop.deadline_ns <= front_end.loop.deadline_ns:
+            break
+        _put(core, place, core.loop.deadlines[parent])
+        place = parent
+    _put(core, place, front_end)
+
+
+cdef void _sift_down(Core *core, uint32_t place) noexcept nogil:
+    cdef FrontEnd *front_end = core.loop.deadlines[place]
+    cdef uint32_t child = 2 * place + 1
+    while child < core.loop.deadline_count:
+        if (
+            child + 1 < core.loop.deadline_count
+            and core.loop.deadlines[child + 1].loop.deadline_ns
+            < core.loop.deadlines[child].loop.deadline_ns
+        ):
+            child += 1
+        if front_end.loop.deadline_ns <= core.loop.deadlines[child].loop.deadline_ns:
+            break
+        _put(core, place, core.loop.deadlines[child])
+        place = child
+        child = 2 * place + 1
+    _put(core, place, front_end)
+
+
+cdef void schedule_deadline(Core *core, FrontEnd *front_end, uint64_t at_ns) noexcept nogil:
+    """Note that the first batch of one of the front-end's lists has this deadline."""
+    if front_end.loop.deadline_place == 0:
+        front_end.loop.deadline_ns = at_ns
+        core.loop.deadlines[core.loop.deadline_count] = front_end
+        core.loop.deadline_count += 1
+        _sift_up(core, core.loop.deadline_count - 1)
+    elif at_ns < front_end.loop.deadline_ns:
+        front_end.loop.deadline_ns = at_ns
+        _sift_up(core, front_end.loop.deadline_place - 1)
+
+
+cdef void forget_deadline(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Take the front-end out of the heap."""
+    cdef uint32_t place = front_end.loop.deadline_place - 1
+    cdef FrontEnd *last
+    if front_end.loop.deadline_place == 0:
+        return
+    front_end.loop.deadline_place = 0
+    core.loop.deadline_count -= 1
+    last = core.loop.deadlines[core.loop.deadline_count]
+    if last != front_end:
+        _put(core, place, last)
+        _sift_up(core, place)
+        _sift_down(core, last.loop.deadline_place - 1)
+
+
+cdef FrontEnd *next_due(Core *core) noexcept nogil:
+    """Return a front-end whose deadline has passed. If there is none, return NULL and note the next one as a timer."""
+    cdef FrontEnd *front_end
+    cdef uint64_t at
+    while core.loop.deadline_count:
+        front_end = core.loop.deadlines[0]
+        at = _deadline(front_end)
+        if at == UINT64_MAX:
+            forget_deadline(core, front_end)
+        elif at > front_end.loop.deadline_ns:
+            front_end.loop.deadline_ns = at
+            _sift_down(core, 0)
+        elif at <= core.loop.now:
+            return front_end
+        else:
+            schedule_timer(core, at)
+            return NULL
+    return NULL
+
+
+# ------------------------------------------------------------ the loop
+
+
 # In the order of the enumerators.
 cdef tuple CONNECTION_STATES = tuple(connection_state.ConnectionState)
 

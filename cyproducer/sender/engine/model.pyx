@@ -227,17 +227,18 @@ ctypedef struct FrontEndFrontEnds:
 
 
 ctypedef struct FrontEndFrontEnd:
-    bint has_outcomes               # published in this iteration and not announced: it is in Core.front_end.to_announce
-    bint active                     # every loop iteration looks at its submission ring: it is in Core.front_end.active
-    uint64_t active_ns              # when the ring was last found not empty
-    uint32_t deadline_place         # its place in the heap, from 1; 0: it is not in the heap
-    uint64_t deadline_ns            # its key in the heap; not later than its next deadline
     uint64_t tables_bytes           # size of the memory of all tables by slot
     FrontEnd *next
     FrontEnd *previous
+
+
+ctypedef struct FrontEndLoop:
+    bint active                     # every loop iteration looks at its submission ring: it is in Core.loop.active
+    uint64_t active_ns              # when the ring was last found not empty
+    uint32_t deadline_place         # its place in the heap, from 1; 0: it is not in the heap
+    uint64_t deadline_ns            # its key in the heap; not later than its next deadline
     FrontEnd *active_next
     FrontEnd *active_previous
-    FrontEnd *announce_next
 
 
 ctypedef struct FrontEndTopicNumbers:
@@ -268,6 +269,8 @@ ctypedef struct FrontEndOutcome:
     uint32_t text_place             # index of the next text in cyp_outcomes_header.texts
     uint64_t[CYP_TEXTS] text_until  # by index: it is free once the front-end has read the outcomes before this position
     uint32_t wake_signalled
+    bint has_outcomes               # published in this iteration and not announced: it is in Core.outcome.to_announce
+    FrontEnd *announce_next
     ClientBatch *age_head
     ClientBatch *age_tail
 
@@ -320,6 +323,7 @@ ctypedef struct FrontEnd:
     cyp_share_metrics *share_metrics  # in its outcomes region
     FrontEndFrontEnds front_ends
     FrontEndFrontEnd front_end
+    FrontEndLoop loop
     FrontEndTopicNumbers topic_numbers
     FrontEndIntake intake
     FrontEndDrain drain
@@ -738,6 +742,10 @@ ctypedef struct CoreLoop:
     bint refresh_wanted
     uint64_t next_timer_ns          # earliest known reason to wake; computed anew in every loop iteration
     uint64_t random
+    FrontEnd *active                # list, see loop.pyx
+    FrontEnd **deadlines            # heap, see loop.pyx
+    uint32_t deadline_count
+    uint32_t deadline_room
 
 
 ctypedef struct CoreFrontEnds:
@@ -749,11 +757,6 @@ ctypedef struct CoreFrontEnd:
     uint8_t acks_seen               # bit 0: a front-end has acks=0, bit 1: acks=1, bit 2: acks=all
     FrontEnd *first
     uint32_t count
-    FrontEnd *active                # list, see front_end.pyx
-    FrontEnd *to_announce           # list, see front_end.pyx
-    FrontEnd **deadlines            # heap, see front_end.pyx
-    uint32_t deadline_count
-    uint32_t deadline_room
     FrontEnd **tagged               # by the index in its epoll tag; NULL: free
     uint32_t tag_room
 
@@ -795,6 +798,7 @@ ctypedef struct CoreOutcome:
     bint events_lost                # no memory for an event: Python gets the state instead (Loop._lost_events)
     Failure *failures
     uint32_t failure_count
+    FrontEnd *to_announce           # list of the front-ends with new outcomes
 
 
 ctypedef struct CorePartitioner:

@@ -250,6 +250,34 @@ cdef void release_batch(
         end_front_end(core, front_end)
 
 
+cdef void schedule_outcomes(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Note that the front-end has new outcomes and may have to be woken. Do nothing if it has ended."""
+    if not front_end.outcome.has_outcomes and not front_end.front_ends.detached:
+        front_end.outcome.has_outcomes = True
+        front_end.outcome.announce_next = core.outcome.to_announce
+        core.outcome.to_announce = front_end
+
+
+cdef FrontEnd *pop_to_announce(Core *core) noexcept nogil:
+    """Return the next front-end with outcomes to announce; NULL if there is none left."""
+    cdef FrontEnd *front_end = core.outcome.to_announce
+    if front_end != NULL:
+        core.outcome.to_announce = front_end.outcome.announce_next
+        front_end.outcome.has_outcomes = False
+    return front_end
+
+
+cdef void forget_outcomes(Core *core, FrontEnd *front_end) noexcept nogil:
+    """Take a front-end that ends out of the list."""
+    cdef FrontEnd **link = &core.outcome.to_announce
+    if not front_end.outcome.has_outcomes:
+        return
+    front_end.outcome.has_outcomes = False
+    while link[0] != front_end:
+        link = &link[0].outcome.announce_next
+    link[0] = front_end.outcome.announce_next
+
+
 cdef void announce(Core *core) noexcept nogil:
     """Wake the front-ends that have outcomes of this loop iteration and whose waiters sleep: one write each."""
     cdef FrontEnd *front_end = pop_to_announce(core)

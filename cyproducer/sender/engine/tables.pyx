@@ -99,5 +99,5 @@ cdef void core_free(Core *core) noexcept:
     free(core.outcome.failures)
     free(core.named)
     free(core.transactions.table)
-    free(core.front_end.deadlines)
+    free(core.loop.deadlines)
     free(core.front_end.tagged)
