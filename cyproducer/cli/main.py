@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from cyproducer import __version__
-from cyproducer.errors import KafkaError
+from cyproducer.errors import KafkaConfigurationError, KafkaError
 
 __all__ = ["main", "run_command"]
 
@@ -28,7 +28,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in `argv` (default: the arguments of this process) and return its exit status.
 
-    0: success. 1: failure; one sentence on standard error says why. 2: wrong usage. 130: interrupted.
+    0: success. 1: failure; one sentence on standard error says why. 2: wrong usage or settings. 130: interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = next((a for a in arguments if not a.startswith("-")), "")
@@ -43,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             module = importlib.import_module(module_name)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
-    args = parser.parse_args(arguments)
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        commands.choices[args.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     return run_command(f"cyproducer {args.command}", args)
 
 
@@ -55,7 +57,7 @@ def run_command(program: str, args: argparse.Namespace) -> int:
         return status
     except KafkaError as error:
         print(f"{program}: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, KafkaConfigurationError) else 1
     except BrokenPipeError:
         # The reader of our output has ended. Without this the interpreter reports the error again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

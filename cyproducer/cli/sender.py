@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-uid",
         metavar="N",
-        type=_identifier,
+        type=_user,
         action="append",
         default=[],
         help="allow the processes of this user to attach; can be repeated",
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-gid",
         metavar="N",
-        type=_identifier,
+        type=_group,
         action="append",
         default=[],
         help="allow the processes of this group to attach; can be repeated",
@@ -104,9 +104,15 @@ def _exporter(args: argparse.Namespace) -> Iterator[None]:
             exporter.stdin.close()
 
 
-def _identifier(text: str) -> int:
+def _user(text: str) -> int:
+    return _identifier(text, "`id -u NAME` prints that of a user")
+
+
+def _group(text: str) -> int:
+    return _identifier(text, "`getent group NAME` prints that of a group")
+
+
+def _identifier(text: str, advice: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) >= 2**32 - 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number from 0 to {2**32 - 2}; `id -u NAME` and `id -g NAME` print the ids of a user"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {2**32 - 2}; {advice}")
     return int(text)

@@ -60,7 +60,8 @@ def _list(path: str, args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, indent=2))
     elif not rows:
-        print("the cluster knows no such transactional id")
+        filtered = args.state is not None or args.older_than is not None
+        print("no transactional id matches the options" if filtered else "the cluster knows no transactional id")
     else:
         table = [("TRANSACTIONAL ID", "COORDINATOR", "PRODUCER ID", "STATE")]
         table += [

@@ -106,8 +106,10 @@ def _living(timeout: float) -> Iterator[_Sender]:
 def _named(path: str, timeout: float) -> Finding:
     try:
         found = _Sender({"socket": path}, status(path, timeout)[0])
+    except NoListenerError as error:
+        return of_error(CHECK, f"{error}; start its service, or `cyproducer sender --socket {path}`")
     except SenderUnavailableError as error:
-        return of_error(CHECK, f"{error}; start it with `cyproducer sender --socket {path}`")
+        return of_error(CHECK, error)
     return ok(CHECK, f"a producer with these settings uses {found}")
 
 

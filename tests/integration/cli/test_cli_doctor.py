@@ -120,7 +120,7 @@ def test_a_named_sender_that_does_not_run(runtime_dir: Path) -> None:
     assert status == 1
     assert f"no sender at {runtime_dir}/none.sock" in texts(found, "brokers", "problem")
     (row,) = [row for row in found if row["check"] == "sharing"]
-    assert row["advice"] == f"start it with `cyproducer sender --socket {runtime_dir}/none.sock`"
+    assert row["advice"] == f"start its service, or `cyproducer sender --socket {runtime_dir}/none.sock`"
 
 
 def test_limits_that_are_too_low() -> None:

@@ -177,7 +177,7 @@ def test_partition_out_of_range(send: Run) -> None:
 )
 def test_wrong_options_are_named(send: Run, options: list[str], expected: str) -> None:
     done = send(b"", *options)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert expected in done.stderr.decode()
     assert "hush" not in done.stderr.decode()
     assert b"Traceback" not in done.stderr
@@ -190,7 +190,7 @@ def test_settings_from_a_file(send: Run, tmp_path: Path) -> None:
     assert send(b"line\n", "--config", str(config)).returncode == 0
     config.chmod(0o644)
     refused = send(b"line\n", "--config", str(config))
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert b"mode is 0644" in refused.stderr and b"with mode 0600" in refused.stderr
 
 

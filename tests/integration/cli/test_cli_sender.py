@@ -67,6 +67,10 @@ def test_help_and_version() -> None:
     assert cyproducer("--version").stdout.startswith("cyproducer 0.")
     assert cyproducer().returncode == 2
     assert cyproducer("dance").returncode == 2
+    unknown = cyproducer("sender", "--bootstrap-servers", NOWHERE, "--compresion", "zstd")
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("usage: cyproducer sender ")
+    assert unknown.stderr.endswith("error: unrecognized arguments: --compresion zstd\n")
 
 
 def test_status_and_stop_without_a_sender(runtime_dir: Path) -> None:
@@ -230,7 +234,7 @@ def test_wrong_config_file(tmp_path: Path, mode: int, text: str, expected: str) 
     config.write_text(text)
     config.chmod(mode)
     failed = cyproducer("sender", "--config", config)
-    assert failed.returncode == 1
+    assert failed.returncode == 2
     assert expected in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
     assert "chmod" not in failed.stderr
@@ -240,7 +244,7 @@ def test_wrong_config_file(tmp_path: Path, mode: int, text: str, expected: str) 
 
 def test_secret_on_the_command_line_is_refused(tmp_path: Path) -> None:
     failed = cyproducer("sender", "--bootstrap-servers", NOWHERE, "--set", f"sasl_plain_password={SECRET}")
-    assert failed.returncode == 1
+    assert failed.returncode == 2
     assert "--config FILE" in failed.stderr
     assert SECRET not in failed.stderr
     missing = cyproducer("sender", "--config", tmp_path / "none")
