@@ -100,9 +100,9 @@ def _library() -> Any:
     try:
         import prometheus_client
         import prometheus_client.core
-    except ImportError:
+    except ImportError as error:
         raise KafkaConfigurationError(
-            "metrics for Prometheus need the package prometheus_client, which is not installed: "
+            f"metrics for Prometheus need the package prometheus_client, which cannot be imported: {error}; "
             "pip install 'cyproducer[prometheus]'"
         ) from None
     return prometheus_client

@@ -2,7 +2,8 @@
 
 | path           | answer                                                                                  |
 |----------------|-----------------------------------------------------------------------------------------|
-| `/metrics`     | the metrics for Prometheus                                                              |
+| `/metrics`     | the metrics for Prometheus; status 503 if a sender does not answer, or the one that is  |
+|                | named is missing                                                                        |
 | `/health`      | JSON as `cyproducer health --json`, with status 200 if all senders work, otherwise 503   |
 | `/status.json` | JSON as `cyproducer status --json`, of running senders                                  |
 | `/`            | a page that shows the status, and asks for it every two seconds                         |
@@ -69,22 +70,24 @@ class _Application:
         }
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        if environ["PATH_INFO"] == "/metrics":
-            found: Iterable[bytes] = self._metrics(environ, start_response)
-            return found
-        page = self._pages.get(environ["PATH_INFO"])
-        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            answer = "405 Method Not Allowed", _TEXT, b"only GET\n"
-        elif page is None:
-            answer = "404 Not Found", _TEXT, b"there are /, /health, /metrics and /status.json\n"
-        else:
-            try:
-                answer = page()
-            except SenderUnavailableError as error:
-                answer = "503 Service Unavailable", _TEXT, f"{error}\n".encode()
+        try:
+            if environ["PATH_INFO"] == "/metrics":
+                found: Iterable[bytes] = self._metrics(environ, start_response)
+                return found
+            answer = self._page(environ)
+        except SenderUnavailableError as error:
+            answer = "503 Service Unavailable", _TEXT, f"{error}\n".encode()
         code, kind, body = answer
         start_response(code, [("Content-Type", kind), ("Content-Length", str(len(body))), *_HEADERS])
         return [body if environ["REQUEST_METHOD"] != "HEAD" else b""]
+
+    def _page(self, environ: dict[str, Any]) -> Answer:
+        page = self._pages.get(environ["PATH_INFO"])
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return "405 Method Not Allowed", _TEXT, b"only GET\n"
+        if page is None:
+            return "404 Not Found", _TEXT, b"there are /, /health, /metrics and /status.json\n"
+        return page()
 
 
 def _health(path: str | None) -> Answer:

@@ -107,9 +107,33 @@ def test_a_sender_that_is_missing(tmp_path):
     assert "no sender at" in shown.stderr
 
 
+def test_a_scrape_while_the_named_sender_is_missing(tmp_path):
+    """Prometheus sees that the scrape fails, and why. The log has no traceback."""
+    (port,) = free_ports(1)
+    command = [
+        sys.executable,
+        "-m",
+        "cyproducer",
+        "metrics",
+        "--socket",
+        str(tmp_path / "missing"),
+        "--port",
+        str(port),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as exporter:
+        assert f"http://127.0.0.1:{port}/metrics" in exporter.stderr.readline()
+        with pytest.raises(urllib.error.HTTPError) as failed:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30)
+        with failed.value as answer:
+            assert answer.code == 503
+            assert answer.read().decode() == f"no sender at {tmp_path}/missing (No such file or directory)\n"
+        exporter.terminate()
+        assert exporter.stderr.read() == ""
+
+
 def test_without_the_library(runtime_dir):
     shown = subprocess.run([sys.executable, "-c", WITHOUT_LIBRARY], capture_output=True, text=True, timeout=60)
-    assert shown.returncode == 1
+    assert shown.returncode == 2
     assert "pip install 'cyproducer[prometheus]'" in shown.stderr
 
 
