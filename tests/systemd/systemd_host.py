@@ -40,7 +40,7 @@ for each in "$@"; do
 done
 cat > /opt/cyproducer/bin/python <<END
 #!/bin/sh
-export PYTHONPATH=${path#:} PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=${path#:} PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH=/opt/cyproducer/python/lib
 exec /opt/cyproducer/python/bin/python3 "\\$@"
 END
 cat > /opt/cyproducer/bin/cyproducer <<END

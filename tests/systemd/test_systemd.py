@@ -2,14 +2,17 @@
 
 import signal
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from devkafka.node import KafkaCluster
+from devkafka.node import KafkaCluster, free_ports
 from support.consumer import read_topic
 from support.process import kill9, wait_until
 from systemd_host import UNIT, Systemd
 
+METRICS_UNIT = "cyproducer-metrics.service"
 NOWHERE = "--bootstrap-servers 127.0.0.1:9"
 WAIT_S = 120.0
 
@@ -31,8 +34,8 @@ print(len(futures))
 """
 
 
-def test_the_unit_has_no_mistake(boot: Callable[..., Systemd]) -> None:
-    assert boot(NOWHERE).run("systemd-analyze", "verify", UNIT) == ""
+def test_the_units_have_no_mistake(boot: Callable[..., Systemd]) -> None:
+    assert boot(NOWHERE).run("systemd-analyze", "verify", UNIT, METRICS_UNIT) == ""
 
 
 @contextmanager
@@ -123,3 +126,43 @@ def test_an_upgrade_that_is_refused_leaves_the_service(boot: Callable[..., Syste
     assert (systemd.show("ActiveState"), systemd.show("NRestarts")) == ("active", "0")
     systemd.run("systemctl", "restart", UNIT)
     assert systemd.show("MainPID") != before[0]
+
+
+def test_a_wrong_setting_fails_at_once_and_can_be_corrected(boot: Callable[..., Systemd]) -> None:
+    systemd = boot(f"{NOWHERE} --set linger.ms=50")
+    assert "failed" in systemd.run("systemctl", "start", UNIT, check=False)
+    assert (systemd.show("ActiveState"), systemd.show("NRestarts")) == ("failed", "0")
+    assert "linger_ms is a setting of the producer" in systemd.log()
+    systemd.run("sh", "-c", 'echo "$1" > /etc/cyproducer/sender.env', "sh", f'CYPRODUCER_OPTIONS="{NOWHERE}"')
+    systemd.run("systemctl", "start", UNIT)
+    assert systemd.show("ActiveState") == "active"
+
+
+def scrape(port: int) -> int:
+    """Return the status of the answer; 0 without an answer."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            assert b"cyproducer_sender_info" in answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_the_metrics_fail_while_the_service_is_stopped(boot: Callable[..., Systemd]) -> None:
+    (port,) = free_ports(1)
+    systemd = boot(NOWHERE)
+    directory = f"/etc/systemd/system/{METRICS_UNIT}.d"
+    text = (
+        f'[Service]\nEnvironment="CYPRODUCER_METRICS_OPTIONS=--port {port}"\n'
+        f"StandardError=append:{systemd.work}/metrics.log\n"
+    )
+    systemd.run("sh", "-c", f'mkdir {directory} && printf %s "$1" > {directory}/test.conf', "sh", text)
+    systemd.run("systemctl", "daemon-reload")
+    systemd.run("systemctl", "start", METRICS_UNIT)
+    wait_until(lambda: scrape(port) == 503, WAIT_S, "an answer without a sender")
+    systemd.run("systemctl", "start", UNIT)
+    assert scrape(port) == 200
+    systemd.run("systemctl", "stop", UNIT)
+    assert scrape(port) == 503
