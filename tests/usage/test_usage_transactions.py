@@ -171,7 +171,12 @@ class Flow:
         process = self.workers.pop(worker)
         assert process.poll() is None, self.log(worker)
         process.send_signal(number)
-        process.wait(WAIT_S)
+        try:
+            process.wait(WAIT_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # faulthandler writes where it is
+            process.wait()
+            raise AssertionError(f"{self.program} has not ended: {self.log(worker)}") from None
 
     def log(self, worker: int) -> str:
         return (self._logs / f"worker-{worker}").read_text()

@@ -106,12 +106,15 @@ def test_a_successor_publishes_the_shares_anew(broker, nursery):
 
 @pytest.mark.parametrize(("batch_size", "changes"), [(1, True), (1 << 20, False)])
 def test_the_batch_size_of_its_records_changes_the_sticky_partition(broker, batch_size, changes):
-    """After 50 ms the next batch changes it anyway, so only batches that are sent within 40 ms count."""
+    """After 50 ms the next batch changes it anyway, so only batches that are sent within 40 ms count.
+
+    The next one is drawn, in a quarter of all cases it is the same as before.
+    """
     with Rig(broker) as rig:
         rig.begin(slots=4096, batch_size=batch_size)
         found: list[bool] = []
         ending = time.monotonic() + 60
-        while len(found) < 10:
+        while len(found) < 20:
             assert time.monotonic() < ending, "the machine is too slow: nearly every batch took more than 40 ms"
             before = sticky(rig)
             while sticky(rig) == before:
@@ -122,7 +125,7 @@ def test_the_batch_size_of_its_records_changes_the_sticky_partition(broker, batc
             if time.monotonic() - began < 0.04:
                 found.append(sticky(rig) != new)
         # The times are those of this thread, so the clock of the engine may say 50 ms once in a while.
-        assert (found.count(True) > len(found) // 2) == changes
+        assert (found.count(True) > len(found) // 4) == changes
         rig.check()
 
 
