@@ -4,13 +4,6 @@ The caller waits for what an attempt lacks, and attempts again.
 """
 
 
-cdef inline int32_t draw_partition(Arena arena, Topic topic, const RecordView *record, bint ignore_keys) noexcept:
-    """Return the partition of a record for which none is named."""
-    if record.key_length < 0 or ignore_keys:
-        return arena.sticky_partition(topic)
-    return key_partition(record.key, record.key_length, topic.partition_count)
-
-
 @cython.final
 @cython.auto_pickle(False)
 cdef class Appender:

@@ -119,6 +119,7 @@ cdef class KafkaProducer:
             and record.header_count >= 0
             and (partition is None or wanted >= 0) and (timestamp_ms is None or timestamp >= 0)
             and (on_delivery is None or self.channel.delivery is not None and PyCallable_Check(on_delivery))
+            and topic is not None
             and (<PyObject *>topic == <PyObject *>session.topics.cached_name or session.topics.recall(topic))
         ):
             known = session.topics.cached_topic
@@ -152,7 +153,6 @@ cdef class KafkaProducer:
             if chain.limit != 0 or not self._opens_batch(session, known, chosen, bound, timestamp):
                 break
             # Other code may have run: all is checked again, and the headers may be others.
-            arena = session.arena if self.may_send != NULL and self.may_send[0] else None
             if headers is not None:
                 record.header_count = view_headers(headers, views, &header_bytes)
         self.current()  # raises if there are no extensions, because __init__() was not called
@@ -280,13 +280,18 @@ cdef class KafkaProducer:
 
         Code of the application may run meanwhile: waiters of a former batch, and finalizers.
         """
-        return (
-            not self.channel.closing
-            and session.arena.fits_batch(bound)
-            and make_room(session, topic, partition, bound, timestamp, None) == HAVE_ROOM
-            and not self.channel.closing
-            and (self.sends is None or self.channel.own.first_error == 0)
-        )
+        cdef SessionOwner channel = self.channel
+        if channel.closing or not is_current(session.topics) or not session.arena.fits_batch(bound):
+            return False
+        if make_room(session, topic, partition, bound, timestamp, None) != HAVE_ROOM:
+            return False
+        if (
+            not channel.closing and self.may_send != NULL and self.may_send[0]
+            and (self.sends is None or channel.own.first_error == 0)
+        ):
+            return True
+        session.arena.drop_empty(topic, partition)
+        return False
 
     cdef object send_blocking(self, Prepared record):
         cdef Room missing = HAVE_ROOM
@@ -595,6 +600,13 @@ cdef class KafkaProducer:
             return f"<{type(self).__name__} {self.settings!r} of the parent process>"
         state = "closed" if self.is_closed() else "attached" if self.current().session.alive else "not attached"
         return f"<{type(self).__name__} {self.settings!r} {state}>"
+
+
+cdef inline int32_t draw_partition(Arena arena, Topic topic, const RecordView *record, bint ignore_keys) noexcept:
+    """Return the partition of a record for which none is named."""
+    if record.key_length < 0 or ignore_keys:
+        return arena.sticky_partition(topic)
+    return key_partition(record.key, record.key_length, topic.partition_count)
 
 
 cdef inline void _view_bytes(object value, object key, RecordView *record) noexcept:

@@ -63,8 +63,8 @@ PRODUCING = (
     Mutant(
         "future-of-parent",
         "a forked child waits for a future of its parent",
-        "        if self.owner is not None and is_foreign(self.owner.session.arena):",
-        "        if self.owner is not None and is_foreign(self.owner.session.arena) and self.done:",
+        "        if self.owner is not None and belongs_to_parent(self.owner):",
+        "        if self.owner is not None and belongs_to_parent(self.owner) and self.done:",
         "P6",
         ("unit/producer/test_producer_descriptors.py::test_fork", "unit/producer/test_bulk_standin.py"),
     ),

@@ -8,6 +8,7 @@ from libc.stdint cimport (
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from cyproducer.producer.core.native cimport HAVE_ROOM, Session, make_room, topic_of
 from cyproducer.record.record cimport HeaderView, RecordView
 from cyproducer.shm.native cimport Region
 from cyproducer.shm.protocol cimport *
@@ -18,3 +19,4 @@ include "../../cyproducer/record/merge.pyx"
 include "records.pyx"
 include "builder.pyx"
 include "memory.pyx"
+include "batches.pyx"

@@ -17,6 +17,11 @@ cdef inline bint is_foreign(Arena arena) noexcept:
     return arena.sentinel[0] != arena.process
 
 
+cdef inline bint belongs_to_parent(SessionOwner owner) noexcept:
+    """Return whether this is a forked child of the process that made the owner."""
+    return owner.sentinel[0] != owner.process
+
+
 cdef inline bint is_current(TopicTable topics) noexcept:
     """Return whether the session can be used, and its table has read all metadata that the sender has published."""
     # acquire: pairs with cyp_change_publish; the changes announced before are seen
@@ -67,6 +72,17 @@ cdef inline uint32_t chain_room(const Chain *chain) noexcept nogil:
     return chain.limit - used if chain.limit > used else 0
 
 
+cdef inline void _start_times(const Port *port, Chain *chain) noexcept nogil:
+    """Let linger and delivery times of a batch begin with its first records.
+
+    The batch may have been opened long ago, for a record that went elsewhere.
+    """
+    cdef cyp_slot_row *head = chain.row + (<int64_t>chain.head - <int64_t>chain.slot)
+    cdef uint64_t now = monotonic_ns()
+    store_relaxed(&head.opened_ns, now)  # published by the commit
+    chain.deadline_ns = now + port.linger_ns
+
+
 cdef inline bint commit_records(
     Port *port, Chain *chain, uint32_t count, uint32_t size, int64_t max_timestamp
 ) noexcept nogil:
@@ -80,6 +96,8 @@ cdef inline bint commit_records(
     cdef bint raised = max_timestamp > chain.max_timestamp
     if raised:
         chain.max_timestamp = max_timestamp
+    if chain.total == 0:
+        _start_times(port, chain)
     slot_hint(row, word_count(desired), max_timestamp, raised)
     CRASHPOINT(b"commit.hinted")
     if not slot_commit(row, chain.word, desired):

@@ -540,6 +540,14 @@ cdef class Arena:
         self.retire(chain, full and closed)
         return closed
 
+    cdef void drop_empty(self, Topic topic, int32_t partition) noexcept:
+        """Free the open batch of a partition if it has no records."""
+        cdef Chain *chain
+        if is_alive(self) and partition < topic.partition_count:
+            chain = &topic.chains[partition]
+            if chain.limit != 0 and chain.total == 0:
+                self.close_chain(chain, False)
+
     def seal_all(self):
         """Give every open batch to the sender now."""
         while is_alive(self) and self.open_chains != NULL:

@@ -163,7 +163,7 @@ cdef class Batch:
 
     cdef object refuse_child(self):
         """Raise ForkedFutureError in a forked child of the process that created the batch."""
-        if self.owner is not None and is_foreign(self.owner.session.arena):
+        if self.owner is not None and belongs_to_parent(self.owner):
             raise errors.ForkedFutureError(
                 f"topic {self.topic!r}, partition {self.partition}: this future belongs to the parent process, and "
                 "only that process gets the outcome; wait for it there, or send the record from this process"

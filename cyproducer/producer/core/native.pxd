@@ -436,6 +436,7 @@ cdef class Arena:
         self, Topic topic, int32_t partition, Py_ssize_t bound, int64_t timestamp, Batch batch
     ) noexcept
     cdef bint close_chain(self, Chain *chain, bint full) noexcept
+    cdef void drop_empty(self, Topic topic, int32_t partition) noexcept
     cdef void announce_closed(self) noexcept
     cdef int drop_references(self) except -1
     cdef bint close_full(self, Chain *chain, Py_ssize_t bound) noexcept
@@ -634,6 +635,7 @@ cdef class SessionOwner:
     cdef object attach_lock                 # held by the thread that attaches
     cdef bint attaching                     # the thread with the lock is in connect()
     cdef ChannelState now
+    cdef const uint64_t *sentinel           # fork_page()
     cdef uint64_t process                   # fork_token() of the process that made it
     cdef object __weakref__
 

@@ -61,7 +61,8 @@ cdef class SessionOwner:
 
     def __cinit__(self, settings, *args):
         self.now = IDLE
-        self.process = fork_token()
+        self.process = fork_token()  # makes the page that `sentinel` points to
+        self.sentinel = fork_page()
         self.settings = settings
         self.own = OwnMetrics()
         self.own.configure(settings)
@@ -105,7 +106,7 @@ cdef class SessionOwner:
 
     cdef int enter(self, ChannelState state) except -1:
         """Change the state. No other code runs meanwhile."""
-        if self.now == state or fork_page()[0] != self.process:
+        if self.now == state or belongs_to_parent(self):
             return 0
         if not may_follow(self.now, state):
             raise AssertionError(f"a channel cannot go from {self.now} to {state}")
@@ -130,17 +131,17 @@ cdef class SessionOwner:
     @property
     def state(self):
         """The ChannelState."""
-        return FOREIGN if fork_page()[0] != self.process else self.now
+        return FOREIGN if belongs_to_parent(self) else self.now
 
     @property
     def foreign(self):
         """Whether this is a forked child and the owner is the parent's."""
-        return fork_page()[0] != self.process
+        return belongs_to_parent(self)
 
     @property
     def recovering(self):
         """Whether the session has ended and its unsent batches wait for the next one."""
-        return self.now == RECOVERING and fork_page()[0] == self.process
+        return self.now == RECOVERING and not belongs_to_parent(self)
 
     @property
     def over(self):

@@ -8,7 +8,7 @@ never half changed, a turn and a count are always given back, and `open` always 
 @cython.final
 @cython.auto_pickle(False)
 cdef class RunningSend:
-    """A send method that is running. The fast path of send() has none: no other code runs inside of it."""
+    """A send method that is running. The fast path of send() has none: it appends in one step."""
 
 
 cdef RunningSend make_running_send(object thread, object loop):

@@ -200,7 +200,7 @@ cdef void unlist_shares(Core *core, Topic *topic) noexcept nogil:
 cdef void publish_shares(Core *core) noexcept nogil:
     """Publish the shares of topics that changed. Note those again whose partitions do not all have the full share.
 
-    There must be such a topic.     No timer is set for this: without activity no front-end draws a partition.
+    There must be such a topic. No timer is set for this: without activity no front-end draws a partition.
     """
     cdef Topic *last = core.partitioner.shares_due_tail
     cdef Topic *topic = NULL

@@ -2,13 +2,15 @@
 
 import asyncio
 import threading
+import time
 
 import numpy
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+from kfake.scripted_broker import ScriptedBroker
 from support.process import wait_until
 
-from cyproducer import errors
+from cyproducer import KafkaProducer, errors
 
 
 def add_partitions(kafka, topic, count):
@@ -146,3 +148,21 @@ def test_records_without_a_key_reach_partitions_that_were_added(make_producer, n
         return seen == {0, 1, 2}
 
     wait_until(everywhere, 60, "a record in each partition")
+
+
+@pytest.mark.usefixtures("retired_senders")
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_a_record_for_another_partition_after_a_topic_has_grown_leaves_no_batch(kind):
+    """The first send() with the new metadata belongs to another partition than its key had before."""
+    settings = {"delivery_timeout_ms": 2000, "request_timeout_ms": 1000, "metadata_max_age_ms": 300, "linger_ms": 0}
+    with ScriptedBroker(partitions=1, nodes=1) as broker:
+        settings["bootstrap_servers"] = broker.bootstrap_servers
+        with KafkaProducer(**settings) as producer, KafkaProducer(**settings) as other:
+            producer.send("t", kind(b"first"), b"k2").result(30)
+            broker.grow(4)
+            other.send("t", b"value", partition=3).result(30)  # the sender learns of it
+            future = producer.send("t", kind(b"second"), b"k2")
+            assert future.result(30).partition == 1
+            assert producer._channel().unfinished() == []
+            time.sleep(2.5)
+            assert producer.send("t", b"third", partition=0).result(30).offset == 1

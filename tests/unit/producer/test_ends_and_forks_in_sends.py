@@ -4,11 +4,14 @@ import gc
 import os
 import signal
 import threading
+import time
 
 import pytest
+from standin_sender import die
 from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
+from cyproducer.producer.channel import attach
 
 
 @pytest.fixture
@@ -113,6 +116,75 @@ def test_a_producer_that_is_closed_while_send_opens_a_batch(held, sender):
     with pytest.raises(errors.ProducerClosedError):
         producer.send("one", b"third")
     assert [record.value for record in sender.log] == [b"first", b"second"]
+
+
+def test_a_batch_that_send_has_opened_in_vain_is_freed(make, sender):
+    """Another thread closes the producer meanwhile, and waits for a batch that was sent before."""
+    producer = make()
+    channel = producer._channel()
+    producer.send("one", b"first").result(10)
+    producer.send("t", b"first", partition=0).result(10)
+    sender.slow = frozenset({1})
+    slow = producer.send("t", b"slow", partition=1)
+    sender.hold = True
+    producer.send("one", b"second")
+    [batch] = [each for each in channel.unfinished() if each.topic == "one"]
+    closing = threading.Thread(target=producer.close, args=(30,))
+
+    class Closes:
+        def notify(self):
+            sender.hold = True
+            closing.start()
+            wait_until(lambda: channel.closing)
+            time.sleep(0.2)  # it seals open batches now
+
+    batch.add_waiter(Closes())
+    (front_end,) = sender.front_ends
+    wait_until(lambda: len(front_end.waiting) == 2)
+    sender.release()
+    wait_until(lambda: len(front_end.waiting) == 1)
+    with pytest.raises(errors.ProducerClosedError):
+        producer.send("one", b"third")
+    assert [each.topic for each in channel.unfinished()] == ["t"]
+    sender.release()
+    closing.join(30)
+    assert slow.result(10).offset == 0
+
+
+def test_a_fork_while_a_producer_attaches_again(started, path, monkeypatch):
+    """The child has a session of its own then, but the future belongs to the parent."""
+    first = started(one=1)
+    first.hold = True
+    producer = KafkaProducer(sender=str(path), max_block_ms=20_000)
+    kept = producer.send("one", b"kept")
+    pids = []
+    connect = attach.connect
+
+    def fork(*arguments):
+        if threading.current_thread() is not threading.main_thread():
+            raise errors.SenderUnavailableError("not in this test")
+        if not pids:
+            pids.append(os.fork())
+            if pids == [0]:
+                signal.alarm(20)  # in case it waits for ever
+        return connect(*arguments)
+
+    monkeypatch.setattr(attach, "connect", fork)
+    session = producer._channel().session
+    die(first)
+    wait_until(lambda: session.poll() or not session.alive)
+    started(one=1)
+
+    def send():
+        producer.send("one", b"next")
+        if pids == [0]:
+            kept.result(5)
+        return kept.result(10).offset
+
+    outcome, heard = in_child_of(send, pids)
+    assert heard == "ForkedFutureError"
+    assert outcome == 0
+    producer.close(0)
 
 
 def in_child_of(send, fork_at):

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from probe.native import open_batch
 from standin_sender import StandIn, attach
+from support.process import wait_until
 
 import cyproducer
 from cyproducer import KafkaProducer, errors
@@ -39,6 +41,33 @@ def test_constructing_starts_nothing(short_tmp):
     assert not made.bootstrap_connected()
     made.close()
     made.close()
+
+
+def test_the_times_of_a_batch_begin_with_its_first_record(sender, producer):
+    """Otherwise a record would expire at once in a batch that was left open without a record."""
+    producer.partitions_for("one")
+    (front_end,) = sender.front_ends
+    sender.hold = True
+    for value in (b"by the fast path", bytearray(b"by the slow path")):
+        assert open_batch(producer._channel().session, "one", 0)
+        time.sleep(0.01)
+        before = time.monotonic_ns()
+        producer.send("one", value)
+        wait_until(lambda: front_end.waiting)
+        ((slot, _),) = front_end.waiting.items()
+        assert before <= front_end.row(slot)["opened_ns"] <= time.monotonic_ns()
+        sender.release()
+        producer.flush(10)
+        sender.hold = True
+
+
+def test_none_as_a_topic_before_any_topic_was_found(sender):
+    with KafkaProducer(sender=str(sender.path), max_block_ms=100) as producer:
+        with pytest.raises(errors.KafkaTimeoutError):
+            producer.send("unknown", b"x")
+        for partition in (None, 0):
+            with pytest.raises(TypeError, match="topic must be a str, not NoneType"):
+                producer.send(None, b"x", partition=partition)
 
 
 def test_record_arrives_and_future_resolves(sender, producer):
