@@ -52,6 +52,14 @@ PRODUCING = (
         ("unit/producer/test_producer_futures.py",),
     ),
     Mutant(
+        "times-of-before",
+        "the delivery time of a batch that was left open without a record is over when its first record comes",
+        "    if chain.total == 0:\n        _start_times(port, chain)\n",
+        "",
+        "P5",
+        ("unit/producer/test_producer_send.py::test_the_times_of_a_batch_begin_with_its_first_record",),
+    ),
+    Mutant(
         "headers-of-before",
         "a record that opens a batch has the headers of before, which may be freed",
         "            if headers is not None:\n"
