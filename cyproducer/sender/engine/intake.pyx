@@ -321,11 +321,10 @@ cdef ClientBatch *admit(
 cdef ClientBatch *init_batch(Core *core, FrontEnd *front_end, uint32_t slot, uint32_t generation) noexcept nogil:
     """Create the private state of the batch that starts in `slot`: LINGERING, live, without a result.
 
-    Its delivery timeout and its linger time start when the front-end opened it, in this arena or an earlier one. The
-    sender may see it late, or may have been stopped or killed. The front-end's times are not trusted: a time in the
-    future, or 0, counts as now, and an old time only makes its own batch due or expired sooner. The linger list stays
-    sorted, so that its head is always the next batch that becomes due: created_ns is never earlier than that of the
-    batch before.
+    Its delivery timeout and its linger time start with its first record, in this arena or an earlier one. The sender
+    may see it late, or may have been stopped or killed. The front-end's times are not trusted: a time in the future, or
+    0, counts as now, and an old time only makes its own batch due or expired sooner. The linger list stays sorted, so
+    that its head is always the next batch that becomes due: created_ns is never earlier than that of the batch before.
     """
     cdef cyp_slot_row *row = &front_end.rows[slot]
     cdef uint64_t opened_ns = load_relaxed(&row.opened_ns)
