@@ -105,7 +105,7 @@ def test_a_detached_sender_that_fails_says_why(command: Callable[..., subprocess
     assert (second.returncode, "another sender serves" in error) == (1, True)
     third = command("--detach", "--metrics-port", "9464")
     _, error = third.communicate(timeout=60)
-    assert (third.returncode, "--metrics-port" in error) == (1, True)
+    assert (third.returncode, "--metrics-port" in error) == (2, True)
     (found,) = status()
     assert os.getppid() != found["supervisor_pid"]
     stop(found["socket"], 60)

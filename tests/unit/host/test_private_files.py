@@ -122,7 +122,7 @@ def test_a_config_that_is_no_private_file_is_refused_at_once(plant, text: str, v
     path = tmp_path / "sender.properties"
     plant(path, victim)
     failed = cyproducer("sender", "--config", path)
-    assert failed.returncode == 1
+    assert failed.returncode == 2
     assert text in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
 
