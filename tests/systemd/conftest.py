@@ -23,11 +23,7 @@ def boot() -> Iterator[Callable[..., Systemd]]:
         (work / "sender.env").write_text(f'CYPRODUCER_OPTIONS="{options}"\n')
         started.append(Systemd(work, cgroup2() / work.name))
         (systemd,) = started
-        drop_in = ["[Service]", f"StandardError=append:{work}/service.log", *lines]
-        directory = f"/etc/systemd/system/{UNIT}.d"
-        text = "\n".join(drop_in) + "\n"
-        systemd.run("sh", "-c", f'mkdir {directory} && printf %s "$1" > {directory}/test.conf', "sh", text)
-        systemd.run("systemctl", "daemon-reload")
+        systemd.add_drop_in(UNIT, f"StandardError=append:{work}/service.log", *lines)
         return systemd
 
     yield start

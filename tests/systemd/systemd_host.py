@@ -103,6 +103,18 @@ class Systemd:
         assert ended.returncode == 0 or not check, f"{ended.stdout}\n{self.log()}"
         return ended.stdout
 
+    def add_drop_in(self, unit: str, *lines: str) -> None:
+        """Add lines to the section [Service] of a unit."""
+        directory = f"/etc/systemd/system/{unit}.d"
+        text = "".join(f"{line}\n" for line in ("[Service]", *lines))
+        self.run("sh", "-c", f'mkdir {directory} && printf %s "$1" > {directory}/test.conf', "sh", text)
+        self.run("systemctl", "daemon-reload")
+
+    def set_options(self, options: str) -> None:
+        """Change CYPRODUCER_OPTIONS in sender.env."""
+        line = f'CYPRODUCER_OPTIONS="{options}"'
+        self.run("sh", "-c", 'echo "$1" > /etc/cyproducer/sender.env', "sh", line)
+
     def show(self, name: str) -> str:
         """Return a property of the service."""
         return self.run("systemctl", "show", UNIT, "--property", name, "--value").strip()

@@ -118,8 +118,7 @@ def test_an_upgrade_that_is_refused_leaves_the_service(boot: Callable[..., Syste
     systemd = boot(NOWHERE)
     systemd.run("systemctl", "start", UNIT)
     before = systemd.show("MainPID"), systemd.processes()
-    options = f'CYPRODUCER_OPTIONS="{NOWHERE} --set request.timeout.ms=20000"'
-    systemd.run("sh", "-c", 'echo "$1" > /etc/cyproducer/sender.env', "sh", options)
+    systemd.set_options(f"{NOWHERE} --set request.timeout.ms=20000")
     assert "failed" in systemd.run("systemctl", "reload", UNIT, check=False)
     assert "request_timeout_ms is 30000 in the running sender and 20000 in this process" in systemd.log()
     assert (systemd.show("MainPID"), systemd.processes()) == before
@@ -133,7 +132,7 @@ def test_a_wrong_setting_fails_at_once_and_can_be_corrected(boot: Callable[..., 
     assert "failed" in systemd.run("systemctl", "start", UNIT, check=False)
     assert (systemd.show("ActiveState"), systemd.show("NRestarts")) == ("failed", "0")
     assert "linger_ms is a setting of the producer" in systemd.log()
-    systemd.run("sh", "-c", 'echo "$1" > /etc/cyproducer/sender.env', "sh", f'CYPRODUCER_OPTIONS="{NOWHERE}"')
+    systemd.set_options(NOWHERE)
     systemd.run("systemctl", "start", UNIT)
     assert systemd.show("ActiveState") == "active"
 
@@ -153,13 +152,8 @@ def scrape(port: int) -> int:
 def test_the_metrics_fail_while_the_service_is_stopped(boot: Callable[..., Systemd]) -> None:
     (port,) = free_ports(1)
     systemd = boot(NOWHERE)
-    directory = f"/etc/systemd/system/{METRICS_UNIT}.d"
-    text = (
-        f'[Service]\nEnvironment="CYPRODUCER_METRICS_OPTIONS=--port {port}"\n'
-        f"StandardError=append:{systemd.work}/metrics.log\n"
-    )
-    systemd.run("sh", "-c", f'mkdir {directory} && printf %s "$1" > {directory}/test.conf', "sh", text)
-    systemd.run("systemctl", "daemon-reload")
+    log = f"StandardError=append:{systemd.work}/metrics.log"
+    systemd.add_drop_in(METRICS_UNIT, f'Environment="CYPRODUCER_METRICS_OPTIONS=--port {port}"', log)
     systemd.run("systemctl", "start", METRICS_UNIT)
     wait_until(lambda: scrape(port) == 503, WAIT_S, "an answer without a sender")
     systemd.run("systemctl", "start", UNIT)
