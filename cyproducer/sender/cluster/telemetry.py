@@ -18,16 +18,16 @@ from cyproducer.sender.cluster.connections import Connections
 from cyproducer.sender.system.helper import Helper, HelperError
 from cyproducer.sender.system.tasks import NOTHING_DUE_MS, Tasks
 from cyproducer.sender.telemetry.otlp import Request
-from cyproducer.sender.telemetry.payload import MissingLibraryError, PayloadError, load_library, make_payload
+from cyproducer.sender.telemetry.payload import LibraryError, PayloadError, load_library, make_payload
 from cyproducer.sender.telemetry.states import ClientTelemetry, State, Subscription
 
 __all__ = ["Telemetry"]
 
 LAST_PUSH_MS = 1000  # how long the end of the sender waits for its last push
 CHECK_AGAIN_MS = 10_000  # pause before another look, if the connected brokers lack the requests
-MISSING = (
-    "brokers request metrics, but the package opentelemetry-proto is not installed, or was removed after the start of "
-    "the sender, so that none are pushed: pip install 'cyproducer[telemetry]', or set enable_metrics_push=False"
+NOT_IMPORTED = (
+    "brokers request metrics, but the sender cannot import the package opentelemetry-proto, so that none are pushed: "
+    "pip install 'cyproducer[telemetry]', or set enable_metrics_push=False"
 )
 
 Counts = metric_table.Counts
@@ -189,7 +189,7 @@ class Telemetry:
         self._tasks.start(self._load_library())
 
     async def _load_library(self) -> None:
-        """Import the library before the first push is due, and find out whether it is installed."""
+        """Import the library before the first push is due, and find out whether that is possible."""
         telemetry = self._telemetry
         try:
             await load_library(self._helper)
@@ -244,8 +244,8 @@ class Telemetry:
 
     def _on_not_made(self, error: PayloadError) -> None:
         self._telemetry.on_not_made(self._tasks.now_ms)
-        if isinstance(error, MissingLibraryError):
-            self._disable(f"{MISSING} ({error})")
+        if isinstance(error, LibraryError):
+            self._disable(f"{NOT_IMPORTED} ({error})")
         else:
             self._log.warning("the metrics for the brokers could not be prepared: %s", error)
 

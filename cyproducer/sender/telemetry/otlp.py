@@ -49,7 +49,7 @@ class Request(NamedTuple):
 
 
 def load_library() -> Any:
-    """Import the library. Raise ImportError if it is not installed."""
+    """Import the library. Raise any exception of the import: another package may not fit."""
     from opentelemetry.proto.metrics.v1 import metrics_pb2
 
     return metrics_pb2

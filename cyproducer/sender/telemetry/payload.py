@@ -4,7 +4,7 @@ Importing the library takes some 60 ms, and a sender with 1,024 topics has 9,000
 
     the job "metrics"   {"data": a marshalled otlp.Request} -> {"codec", "data": the payload}
                         {}: only import the library         -> {}
-                        or {"error", "missing"}; missing: the library is not installed
+                        or {"error", "imported"}; imported: whether the library could be imported
 """
 
 import marshal
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cyproducer.sender.system.helper import EndedError, Fields, Helper, HelperError, Job
 from cyproducer.sender.telemetry import otlp
 
-__all__ = ["JOBS", "MissingLibraryError", "Payload", "PayloadError", "load_library", "make_payload"]
+__all__ = ["JOBS", "LibraryError", "Payload", "PayloadError", "load_library", "make_payload"]
 
 
 class Payload(NamedTuple):
@@ -27,8 +27,8 @@ class PayloadError(Exception):
     """A payload cannot be made; the text says why."""
 
 
-class MissingLibraryError(PayloadError):
-    """The library is not installed."""
+class LibraryError(PayloadError):
+    """The library cannot be imported: it is not installed, or its dependencies do not fit."""
 
 
 async def load_library(helper: Helper) -> None:
@@ -50,7 +50,7 @@ async def make_payload(helper: Helper, request: otlp.Request) -> Payload:
 async def _ask(helper: Helper, fields: Fields) -> Fields:
     answer = await helper.ask("metrics", fields)
     if "error" in answer:
-        raise (MissingLibraryError if answer["missing"] else PayloadError)(answer["error"])
+        raise (PayloadError if answer["imported"] else LibraryError)(answer["error"])
     return answer
 
 
@@ -58,16 +58,16 @@ async def _ask(helper: Helper, fields: Fields) -> Fields:
 
 
 def _make(question: Fields) -> Fields:
+    imported = False
     try:
+        otlp.load_library()
+        imported = True
         if "data" not in question:
-            otlp.load_library()
             return {}
         codec, payload = otlp.payload(otlp.Request(*marshal.loads(question["data"])))
         return {"codec": codec, "data": payload}
-    except ImportError as error:
-        return {"error": str(error)[:1000], "missing": True}
     except Exception as error:  # of a library that is not ours
-        return {"error": f"{type(error).__name__}: {error}"[:1000], "missing": False}
+        return {"error": f"{type(error).__name__}: {error}"[:1000], "imported": imported}
 
 
 JOBS: dict[str, Job] = {"metrics": _make}

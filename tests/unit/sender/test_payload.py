@@ -14,7 +14,11 @@ from test_otlp import counts, request
 
 from cyproducer.sender.system.helper import EndedError
 from cyproducer.sender.telemetry import otlp
-from cyproducer.sender.telemetry.payload import JOBS, MissingLibraryError, PayloadError, load_library, make_payload
+from cyproducer.sender.telemetry.payload import JOBS, LibraryError, PayloadError, load_library, make_payload
+
+
+class VersionError(Exception):
+    """An error like that of protobuf, which is no ImportError."""
 
 
 @pytest.fixture
@@ -44,7 +48,17 @@ def test_a_missing_library_is_reported_at_once(asking: Asking, monkeypatch: pyte
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     for asked in (asking.start(load_library(asking.helper)), made(asking)):
-        with pytest.raises(MissingLibraryError, match="opentelemetry"):
+        with pytest.raises(LibraryError, match=r"ModuleNotFoundError: .*opentelemetry"):
+            asked.wait()
+
+
+def test_a_library_whose_dependency_does_not_fit(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise VersionError("generated with protobuf 6, the runtime is protobuf 5")
+
+    monkeypatch.setattr(otlp, "load_library", refuse)
+    for asked in (asking.start(load_library(asking.helper)), made(asking)):
+        with pytest.raises(LibraryError, match="VersionError: generated with protobuf 6"):
             asked.wait()
 
 
@@ -55,7 +69,7 @@ def test_an_error_of_the_library_is_an_answer(asking: Asking, monkeypatch: pytes
     monkeypatch.setattr(otlp, "payload", fail)
     with pytest.raises(PayloadError, match="ValueError: a library's error") as caught:
         made(asking).wait()
-    assert not isinstance(caught.value, MissingLibraryError)
+    assert not isinstance(caught.value, LibraryError)
 
 
 def test_a_payload_that_ends_the_helper_twice_is_an_error(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
