@@ -202,6 +202,24 @@ PRODUCER_TOPIC: tuple[Metric, ...] = (
 )  # fmt: skip
 
 
+class ProcessMetric(NamedTuple):
+    """A metric of the group producer-metrics that Kafka does not have. It is of this process alone."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+#: producer/metrics.py has their values, in this order.
+PROCESS = (
+    ProcessMetric("record-accepted-total", "records", "records that `send()` and the other calls have accepted"),
+    ProcessMetric("byte-total", "bytes", "encoded bytes of the batches that are full or closed"),
+    ProcessMetric("batch-total", "batches", "batches that were opened"),
+    ProcessMetric("batch-error-total", "batches", "batches whose outcome is an error"),
+    ProcessMetric("batches-pending", "batches", "batches without an outcome"),
+)
+
+
 class Group(NamedTuple):
     """A group of metrics. If it has `members`, each of them (a key of the counts) has a group "NAME.MEMBER".
 

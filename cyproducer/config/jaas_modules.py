@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cyproducer.config.jaas import JaasError, Module, parse_jaas
-from cyproducer.config.kinds import Wrong
+from cyproducer.config.kinds import USE_OAUTH_FOR_IAM, Wrong
 from cyproducer.config.secrets import ConcealedText
 from cyproducer.config.table import SECURITY_BY_NAME
 
@@ -63,10 +63,7 @@ def login_of(text: str) -> Login:
             settings, notes = convert(module)
             return Login(mechanisms, settings, notes)
     if module.name == _IAM:
-        raise JaasError(
-            "IAMLoginModule is a class of Java; use sasl_mechanism='OAUTHBEARER' and sasl_oauth_token_provider with a "
-            "token of the package aws-msk-iam-sasl-signer-python"
-        )
+        raise JaasError(f"IAMLoginModule is a class of Java; {USE_OAUTH_FOR_IAM}")
     known = ", ".join(name.rpartition(".")[2] for name, _, _ in _MODULES)
     raise JaasError(f"its login module is none of {known}; classes of Java cannot be loaded")
 

@@ -22,6 +22,7 @@ __all__ = [
     "PROTOCOLS",
     "ROUND_ROBIN",
     "TLS_VERSIONS",
+    "USE_OAUTH_FOR_IAM",
     "CalledTokenProvider",
     "Kind",
     "Wrong",
@@ -396,6 +397,10 @@ def proxy() -> Kind:
 # ---------------------------------------------------------------- TLS and SASL
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+USE_OAUTH_FOR_IAM = (
+    "use sasl_mechanism='OAUTHBEARER', and sasl_oauth_token_provider with a token of the package "
+    "aws-msk-iam-sasl-signer-python"
+)
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 _OLD_VERSIONS = ("SSL", "SSLV2", "SSLV3", "TLSV1", "TLSV1.0", "TLSV1.1")
 # RFC 7628, as in Kafka (OAuthBearerClientInitialResponse.java).
@@ -568,10 +573,7 @@ def mechanism() -> Kind:
         if "," in name or " " in name:
             raise Wrong("a client uses one mechanism")
         if name == "AWS_MSK_IAM":
-            raise Wrong(
-                "brokers of Amazon MSK accept OAUTHBEARER too; use it, and sasl_oauth_token_provider with a token of "
-                "the package aws-msk-iam-sasl-signer-python"
-            )
+            raise Wrong(f"brokers of Amazon MSK accept OAUTHBEARER, too; {USE_OAUTH_FOR_IAM}")
         if name not in MECHANISMS:
             raise Wrong
         return name

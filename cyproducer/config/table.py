@@ -15,6 +15,7 @@ from cyproducer.config.pem import CERTIFICATE, PRIVATE_KEY
 __all__ = [
     "BLOCK_BYTES",
     "BOTH",
+    "BUFFER_MEMORY_MAX",
     "BY_KAFKA_NAME",
     "BY_NAME",
     "COMPRESSION_LEVELS",
@@ -112,6 +113,9 @@ _NS_PER_MS = 1_000_000
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: The lowest and highest level of each codec (KIP-390); snappy has none.
 COMPRESSION_LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
+_LEVELS = ", ".join(f"{codec} {least} to {most}" for codec, (least, most) in COMPRESSION_LEVELS.items())
+#: A front-end has at most so much shared memory for records.
+BUFFER_MEMORY_MAX = 4 * GIB
 
 _LONG = "Values above 2147483647 ms (24 days) count as that."
 _SHORTEST = f"No pause is shorter than 10 ms. {_LONG}"
@@ -294,7 +298,7 @@ SETTINGS: tuple[Setting, ...] = (
         "max_request_size while an earlier one of its partition waits",
         note="The default is 65536, and grows. A given value may not be above `max.request.size`.", sent=True,
         native=Native("batch_bytes", "uint64_t", least=1)),
-    row("buffer_memory", 32 * MIB, kinds.number(MIB, 4 * GIB), FRONT_END,
+    row("buffer_memory", 32 * MIB, kinds.number(MIB, BUFFER_MEMORY_MAX), FRONT_END,
         "bytes of shared memory for the records of this process, rounded up to a multiple of 64 KiB",
         note="From 1 MiB to 4 GiB, and at least `max.request.size`."),
     row("max_block_ms", 60_000, kinds.long(0), FRONT_END, "how long send() waits for metadata and for memory",
@@ -311,13 +315,14 @@ SETTINGS: tuple[Setting, ...] = (
         "share them.", sent=True, native=Native("window_ns", "uint64_t", _NS_PER_MS)),
     row("compression_type", None, kinds.choice(*_CODECS, none=True), FRONT_END, "the codec that compresses batches",
         sent=True),
-    row("compression_level", None, kinds.optional(kinds.number(-131072, 22)), FRONT_END,
-        "the level of the codec: gzip 1 to 9, lz4 1 to 17, zstd -131072 to 22; None: the codec's default", own=True,
-        sent=True),
-    row("compression_gzip_level", -1, kinds.number(1, 9, also=-1), FRONT_END,
+    row("compression_level", None, kinds.optional(kinds.number(*COMPRESSION_LEVELS["zstd"])), FRONT_END,
+        f"the level of the codec: {_LEVELS}; None: the codec's default", own=True, sent=True),
+    row("compression_gzip_level", -1, kinds.number(*COMPRESSION_LEVELS["gzip"], also=-1), FRONT_END,
         "the level of gzip, with Kafka's name; -1: the codec's default (6)"),
-    row("compression_lz4_level", 9, kinds.number(1, 17), FRONT_END, "the level of lz4, with Kafka's name"),
-    row("compression_zstd_level", 3, kinds.number(-131072, 22), FRONT_END, "the level of zstd, with Kafka's name"),
+    row("compression_lz4_level", 9, kinds.number(*COMPRESSION_LEVELS["lz4"]), FRONT_END,
+        "the level of lz4, with Kafka's name"),
+    row("compression_zstd_level", 3, kinds.number(*COMPRESSION_LEVELS["zstd"]), FRONT_END,
+        "the level of zstd, with Kafka's name"),
     row("max_request_size", MIB, kinds.number(1, GIB), SENDER, "the largest record and the largest request in bytes",
         note="From 1 byte to 1 GiB.", native=Native("max_request_size", "uint32_t")),
     row("request_timeout_ms", 30_000, kinds.number(1), SENDER, "how long the sender waits for a broker's response",

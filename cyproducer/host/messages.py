@@ -61,7 +61,7 @@ import stat
 from typing import Any, NamedTuple
 
 from cyproducer.config.kinds import is_topic_name
-from cyproducer.config.table import COMPRESSION_LEVELS, SENT
+from cyproducer.config.table import BUFFER_MEMORY_MAX, COMPRESSION_LEVELS, SENT
 
 __all__ = [
     "ARENA",
@@ -99,7 +99,7 @@ class InvalidMessageError(Exception):
 # ---------------------------------------------------------------------- attach
 
 ATTACH_DESCRIPTORS = 3
-SLOTS_MAX = (4 << 30) // 4096
+SLOTS_MAX = BUFFER_MEMORY_MAX // 4096  # a front-end has no more slots than pages
 APP_CHARACTERS_MAX = 100
 
 

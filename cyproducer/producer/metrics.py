@@ -44,13 +44,10 @@ def groups_of(channel: Channel, started_ms: float) -> dict[str, dict[str, Any]]:
         "buffer-available": session.arena.buffer_available if session.alive else total,
     }
     found: dict[str, dict[str, Any]] = dict(metric_table.groups(counts))
-    found["producer-metrics"] |= {
-        "record-accepted-total": float(channel.own.records + session.arena.open_records),
-        "byte-total": float(channel.own.bytes),
-        "batch-total": float(channel.own.batches),
-        "batch-error-total": float(channel.own.failures),
-        "batches-pending": float(channel.outstanding()[0]),
-    }
+    own = channel.own
+    of_process = (own.records + session.arena.open_records, own.bytes, own.batches, own.failures)
+    for metric, value in zip(metric_table.PROCESS, (*of_process, channel.outstanding()[0]), strict=True):
+        found["producer-metrics"][metric.name] = float(value)
     found["app-info"] = {"version": VERSION, "commit-id": _COMMIT, "start-time-ms": float(int(started_ms))}
     return found
 

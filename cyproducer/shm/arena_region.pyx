@@ -3,6 +3,7 @@
 
 #: The version of layout.h. A front-end never attaches to a sender with another layout.
 LAYOUT_VERSION = CYP_LAYOUT_VERSION
+TOPICS_MAX = CYP_TOPICS_MAX
 
 
 def create_arena(uint64_t buffer_memory):

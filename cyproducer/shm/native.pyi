@@ -8,6 +8,7 @@ _T = TypeVar("_T")
 DEBUG: bool
 SANITIZED: bool
 LAYOUT_VERSION: int
+TOPICS_MAX: int
 
 # build
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from cyproducer.config.kinds import is_topic_name
+from cyproducer.config.kinds import TOPIC_NAME_MAX, is_topic_name
 from cyproducer.config.secrets import conceal
 from cyproducer.config.settings import Settings
 from cyproducer.config.table import OTHER_SPELLINGS, SETTINGS
@@ -93,7 +93,8 @@ _WITHOUT_PREFIX = SPARK | SOURCE | {name.lower(): name for name in OWN if name !
 """Options of the sink, of Spark's Kafka source and of a query, by lower-case name."""
 
 TOPIC_NAMES = (
-    "the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'"
+    f"the name of a topic has 1 to {TOPIC_NAME_MAX} of the characters a-z, A-Z, 0-9, '.', '_' and '-', and is not "
+    "'.' or '..'"
 )
 
 

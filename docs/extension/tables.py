@@ -13,6 +13,8 @@ from cyproducer.config import hints
 from cyproducer.config.kinds import INT_MAX
 from cyproducer.config.table import BOTH, FRONT_END, OTHER_SPELLINGS, SECURITY_BY_NAME, SENDER, SETTINGS, Setting
 from cyproducer.error_table import ERRORS
+from cyproducer.observe import prometheus
+from cyproducer.protocol.apis import APIS
 
 SCOPES = {FRONT_END: "producer", SENDER: "sender", BOTH: "producer and sender"}
 
@@ -228,7 +230,17 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-# ---------------------------------------------------------------- command line
+# ---------------------------------------------------------------- versions
+
+
+def api_versions() -> str:
+    """Return the table of the requests that are sent to brokers, and their versions."""
+    return table(
+        ("request", "first version", "last version"), [(row.name, str(row.first), str(row.last)) for row in APIS]
+    )
+
+
+# ---------------------------------------------------------------- metrics
 
 
 def metrics() -> str:
@@ -239,6 +251,20 @@ def metrics() -> str:
         name = f"{group.name}{_MEMBERS[group.members]}"
         parts.append(f"## The group `{name}`\n\n{table(('name', 'unit', 'meaning', 'counts'), cells)}")
     return "\n\n".join(parts)
+
+
+def process_metrics() -> str:
+    """Return the table of the metrics of a process that Kafka does not have."""
+    return table(("name", "unit", "meaning"), [(f"`{row.name}`", *row[1:]) for row in metric_table.PROCESS])
+
+
+def sender_metrics() -> str:
+    """Return the table of the metrics that `cyproducer metrics` makes from the status of a sender."""
+    rows = [
+        (f"`{row.name}`", ", ".join(f"`{label}`" for label in row.labels), row.meaning)
+        for row in prometheus.OWN_METRICS
+    ]
+    return table(("metric", "labels", "meaning"), rows)
 
 
 _MEMBERS = {"": "", "nodes": ".node-ID", "topics": ".NAME"}
@@ -254,6 +280,9 @@ _COUNTED = {
     "topics": "this process",
     "": "nothing",
 }
+
+
+# ---------------------------------------------------------------- command line
 
 
 def commands() -> str:

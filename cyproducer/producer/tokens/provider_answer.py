@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from cyproducer.config.secrets import ConcealedText
+from cyproducer.host.messages import TOKEN_CHARACTERS_MAX
 from cyproducer.security.token_principal import jwt_principal
 from cyproducer.security.token_source import Token, TokenError, jwt_times
 from cyproducer.shm import system_clock
@@ -17,8 +18,6 @@ __all__ = ["ProvidedToken", "call_provider", "place_of"]
 
 _FORMS = "return a str, or a tuple (token, expiry in seconds since the epoch[, principal[, extensions]])"
 _PARTS_MIN, _PARTS_MAX = 2, 4
-#: A control message with the token must fit into the buffer of a socket.
-_TOKEN_CHARACTERS_MAX = 65_536
 #: No token expires later than in the year 5138. Milliseconds since the epoch are above this.
 _SECONDS_MAX = 1e11
 
@@ -89,10 +88,8 @@ def _checked(returned: Any, of_object: Any, extensions: Mapping[str, str], now: 
     value, expires_at, principal, more = _parts(returned)
     if not value:
         raise TokenError("sasl_oauth_token_provider returned an empty token; " + _FORMS)
-    if len(value) > _TOKEN_CHARACTERS_MAX:
-        raise TokenError(
-            f"sasl_oauth_token_provider returned a token with more than {_TOKEN_CHARACTERS_MAX} characters"
-        )
+    if len(value) > TOKEN_CHARACTERS_MAX:
+        raise TokenError(f"sasl_oauth_token_provider returned a token with more than {TOKEN_CHARACTERS_MAX} characters")
     times = jwt_times(value)
     issued_at = times.issued_at if times is not None else None
     if times is not None and times.expires_at is not None:

@@ -11,6 +11,7 @@ from cyproducer.config.table import BY_NAME
 from cyproducer.host import control_messages, limits
 from cyproducer.host.credentials import new_challenge
 from cyproducer.sender.system import dropped
+from cyproducer.shm.native import TOPICS_MAX
 
 __all__ = [
     "OWNER",
@@ -30,7 +31,7 @@ _GROUPS_BYTES_MAX = 1024  # the largest buffer that Python's getsockopt allows: 
 #: To make a byte of a long answer costs as much time as to read so many of a message.
 ANSWER_COST = 4
 #: Half of the topics that a sender can know.
-TOPICS_PER_FRONT_END = 8192
+TOPICS_PER_FRONT_END = TOPICS_MAX // 2
 
 
 class RefusedError(Exception):

@@ -12,7 +12,8 @@ from fake_gssapi import FakeGssapi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cyproducer.security.sasl import MECHANISMS, Credentials, SaslClient, SaslError, new_client
+from cyproducer.config.kinds import MECHANISMS
+from cyproducer.security.sasl import Credentials, SaslClient, SaslError, new_client
 from cyproducer.security.server_text import server_text, token_secrets
 
 PASSWORD = "SECRET-password"
@@ -49,7 +50,7 @@ def test_each_mechanism_has_a_client():
 
 
 def test_another_mechanism_is_refused():
-    with pytest.raises(SaslError, match="'DIGEST-MD5' is not known; set sasl_mechanism to one of PLAIN, SCRAM-SHA-256"):
+    with pytest.raises(SaslError, match="sasl_mechanism is 'DIGEST-MD5'"):
         new_client("DIGEST-MD5", CREDENTIALS, "broker")
 
 

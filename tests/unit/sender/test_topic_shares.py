@@ -7,8 +7,7 @@ import pytest
 from support.whole_engine import Engine
 
 from cyproducer.config.settings import Settings
-
-TOPICS_MAX = 16_384
+from cyproducer.shm.native import TOPICS_MAX
 
 
 @pytest.fixture
