@@ -87,7 +87,7 @@ cdef class OutcomeReader:
             self.resolve(slot, outcome.error, outcome.base_offset, outcome.append_time)
         if outcome.flags & CYP_OUTCOME_RELEASE:
             self.resolve(slot, errors.OUTCOME_UNKNOWN, -1, -1)
-            CRASHPOINT(b"outcome.settled")
+            CRASHPOINT(b"outcome.resolved")
             self.arena.release(slot)
         return 0
 

@@ -324,7 +324,7 @@ cdef extern from "poll.h" nogil:
 
 cdef int64_t TRUST_NS = 50_000_000      # the first poll ends after this time, to verify the descriptors once more
 cdef double LONGEST_S = 1e9
-cdef double INLINE_S = 1.0              # how long a waiting thread settles unsent batches before it looks again
+cdef double INLINE_S = 1.0              # how long a waiting thread ends unsent batches before it looks again
 
 
 cdef inline double _now() noexcept:

@@ -856,7 +856,7 @@ cdef WireBatch *_next_wire(
     for lack of space in the request, or of time for compression.
     """
     cdef WireBatch *wire
-    cdef bint settling
+    cdef bint awaits_epoch
     if lane.transaction != NULL and not may_send(lane):
         return NULL
     if lane.drain.retry_at_ns > core.loop.now:
@@ -865,12 +865,12 @@ cdef WireBatch *_next_wire(
         return NULL
     if lane.refusal.isolation_pending:
         move_to_isolation(core, lane)
-    settling = lane.idempotence.bumping and not try_bump_epoch(core, lane)
-    if settling or lane.wire.waiting:
+    awaits_epoch = lane.idempotence.bumping and not try_bump_epoch(core, lane)
+    if awaits_epoch or lane.wire.waiting:
         # retries go one by one and in order: the broker must never see a later sequence first
         if lane.wire.in_flight or not may_send_again(lane):
             return NULL
-        wire = next_unsure_to_resend(lane) if settling else lane.wire.head
+        wire = next_unsure_to_resend(lane) if awaits_epoch else lane.wire.head
         if wire == NULL or wire.acks != acks:
             return NULL
         if needs_exclusive(wire) and (not alone or lane.drain.leader.connection.in_flight):

@@ -21,6 +21,7 @@ __all__ = [
     "ProducerStateDenied",
     "ProducerStateLost",
     "RefreshWanted",
+    "RequestsWait",
     "Resync",
     "Silent",
     "TransactionChanged",
@@ -153,6 +154,7 @@ Event = (
     | Closed
     | Answered
     | HasWork
+    | RequestsWait
     | Silent
     | LeadersNamed
     | ProducerIdWanted

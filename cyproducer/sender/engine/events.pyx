@@ -8,7 +8,7 @@ cdef enum EventKind:
     EVENT_PRODUCER_ID = 4           # a new producer id is needed
     EVENT_VIOLATION = 5             # a front-end broke the protocol
     EVENT_WORK = 6                  # there are batches for a broker without a connection
-    EVENT_STATE_LOST = 7            # the broker has lost the state of a lane's producer; attach_id: the lane's row
+    EVENT_STATE_LOST = 7            # the broker has lost the state of a lane's producer
     EVENT_STATE_DENIED = 8          # the broker refuses to say whether it has the state; error: Kafka's code
     EVENT_LEADERS = 9               # the broker has named newer leaders; payload: see produce.pyx
     EVENT_REQUESTS_WAIT = 10        # requests wait for each other on all connections to the broker
@@ -21,7 +21,7 @@ ctypedef struct Event:
     uint32_t node
     int32_t correlation_id
     int32_t error                   # errno, a CLOSE_ or a VIOLATION_ reason, or Kafka's code
-    uint64_t attach_id
+    uint64_t subject                # VIOLATION: the front-end's attach id. STATE_LOST, STATE_DENIED: the lane's row
     uint8_t *payload                # of a response; the receiver of the event frees it
     uint32_t payload_length
 

@@ -695,13 +695,13 @@ cdef object _event(const Event *event):
     if event.kind == EVENT_PRODUCER_ID:
         return events.ProducerIdWanted()
     if event.kind == EVENT_VIOLATION:
-        return events.Violated(event.attach_id, event.error)
+        return events.Violated(event.subject, event.error)
     if event.kind == EVENT_WORK:
         return events.HasWork(event.node)
     if event.kind == EVENT_STATE_LOST:
-        return events.ProducerStateLost(event.node, event.attach_id)
+        return events.ProducerStateLost(event.node, event.subject)
     if event.kind == EVENT_STATE_DENIED:
-        return events.ProducerStateDenied(event.node, event.attach_id, event.error)
+        return events.ProducerStateDenied(event.node, event.subject, event.error)
     if event.kind == EVENT_LEADERS:
         return _leaders_named(event.node, payload)
     if event.kind == EVENT_REQUESTS_WAIT:

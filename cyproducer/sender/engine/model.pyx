@@ -57,10 +57,10 @@ cdef enum LaneList:
     LIST_READY = 2
 
 
-cdef enum Settling:                 # of the end of a transaction, see TransactionTable.hold()
-    SETTLED = 0
-    UNSETTLED = 1                   # no batch of the next transaction is sent
-    UNSETTLED_AND_AWAITED = 2       # and one waits
+cdef enum Hold:                     # of the end of a transaction, see TransactionTable.hold()
+    HOLD_NONE = 0
+    HOLD = 1                        # no batch of the next transaction is sent
+    HOLD_AWAITED = 2                # and one waits
 
 
 cdef enum ConnectionState:
@@ -478,7 +478,7 @@ ctypedef struct Transaction:        # a transactional producer (transactions.pyx
     uint32_t index                  # of its row
     cyp_transaction_row *row
     bint used, orphaned             # orphaned: its front-end has ended
-    uint8_t settling                # Settling: nothing is sent until the former transaction is complete at the broker
+    uint8_t hold                    # Hold: nothing is sent until the former transaction is complete at the broker
     uint32_t participants           # attached front-ends, if several can take part (cyp_transaction_row.attach_id 0)
     Lane *lanes                     # list
     bint failing                    # it has failed, and its batches must end: it is in Core.transactions.failing

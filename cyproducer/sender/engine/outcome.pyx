@@ -22,7 +22,7 @@ cdef enum:
 cdef const char *BROKER_SAYS = b"the broker says: "
 
 
-cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_t attach_id) noexcept nogil:
+cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_t subject) noexcept nogil:
     """Append an event for Python, which takes it after this loop iteration. Without memory, see Loop._lost_events."""
     cdef Event *grown
     if core.outcome.event_count == core.outcome.event_capacity:
@@ -36,7 +36,7 @@ cdef void push_event(Core *core, int kind, uint32_t node, int32_t error, uint64_
     event.kind = kind
     event.node = node
     event.error = error
-    event.attach_id = attach_id
+    event.subject = subject
     event.payload = NULL
     event.payload_length = 0
     core.outcome.event_count += 1

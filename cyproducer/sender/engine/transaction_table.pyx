@@ -64,8 +64,8 @@ cdef class TransactionTable:
             orphaned=transaction.orphaned != 0,
             shared=row.attach_id == 0,
             participants=transaction.participants,
-            held=transaction.settling != SETTLED,
-            holds_up=transaction.settling == UNSETTLED_AND_AWAITED,
+            held=transaction.hold != HOLD_NONE,
+            holds_up=transaction.hold == HOLD_AWAITED,
         )
 
     def store(
@@ -97,11 +97,11 @@ cdef class TransactionTable:
 
         An event follows when a batch waits for that.
         """
-        self._row(index).settling = UNSETTLED
+        self._row(index).hold = HOLD
 
     def release(self, index):
         """Let batches be sent again, see hold()."""
-        self._row(index).settling = SETTLED
+        self._row(index).hold = HOLD_NONE
 
     def fail(self, index, int32_t code):
         """Let the transaction fail: its unsent batches end with TRANSACTION_ABORTED. The first code is kept."""

@@ -35,10 +35,10 @@ cdef inline bint may_send(Lane *lane) noexcept nogil:
     if place.failed or (place.phase != CYP_TRANSACTION_READY and place.phase != CYP_TRANSACTION_IN_TRANSACTION):
         return False
     if place.v2 or lane.transactions.added:
-        if lane.transaction.settling == UNSETTLED:
-            lane.transaction.settling = UNSETTLED_AND_AWAITED
+        if lane.transaction.hold == HOLD:
+            lane.transaction.hold = HOLD_AWAITED
             schedule_news(lane.transaction)
-        return lane.transaction.settling == SETTLED
+        return lane.transaction.hold == HOLD_NONE
     if not lane.transactions.addition_wanted:
         lane.transactions.addition_wanted = True
         schedule_news(lane.transaction)
@@ -138,7 +138,7 @@ cdef Transaction *_enlist_transaction(Core *core, uint32_t index) noexcept nogil
     cdef Transaction *transaction = &core.transactions.table[index]
     transaction.used = True
     transaction.orphaned = False
-    transaction.settling = SETTLED
+    transaction.hold = HOLD_NONE
     transaction.participants = 0
     transaction.lanes = NULL
     transaction.has_news = False
