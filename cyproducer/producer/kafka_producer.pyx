@@ -368,7 +368,7 @@ cdef class KafkaProducer:
         elif self.session is not self.channel.session:
             self.session = self.channel.session
             if self.sends is not None:
-                self.sends.open = False  # an open transaction is lost with its session
+                self.sends.shut()  # an open transaction is lost with its session
         return self.channel
 
     cdef bint is_parents(self) noexcept:
@@ -598,7 +598,7 @@ cdef class KafkaProducer:
             return f"<{type(self).__name__} without settings>"
         if self.is_parents():
             return f"<{type(self).__name__} {self.settings!r} of the parent process>"
-        state = "closed" if self.is_closed() else "attached" if self.current().session.alive else "not attached"
+        state = "closed" if self.is_closed() else "attached" if self.channel.session.alive else "not attached"
         return f"<{type(self).__name__} {self.settings!r} {state}>"
 
 

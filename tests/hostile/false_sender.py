@@ -21,8 +21,9 @@ from cyproducer.errors import KafkaError
 from cyproducer.host import control_messages
 from cyproducer.observe import requests, status
 from cyproducer.producer.channel import attach
-from cyproducer.producer.channel.attach import Attachment, vouch
+from cyproducer.producer.channel.attach import vouch
 from cyproducer.producer.channel.spawn import LimitedSenderError
+from cyproducer.producer.core.attachment import Attachment
 from cyproducer.producer.metrics import ask_client_instance_id
 from cyproducer.producer.tokens.token_supplier import TokenSupplier
 from cyproducer.sender.handover import upgrade

@@ -18,8 +18,8 @@ from support.supervised import NOWHERE, Foreground, the_sender
 from support.violations import no_violation_in_an_engine  # noqa: F401
 
 from cyproducer.config.settings import Settings
-from cyproducer.producer.channel.attach import Attachment
 from cyproducer.producer.channel.attach import connect as attach
+from cyproducer.producer.core.attachment import Attachment
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from cyproducer import KafkaProducer, errors
 from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.producer.channel import attach
-from cyproducer.producer.channel.attach import Attachment, ControlSocket
+from cyproducer.producer.core.attachment import Attachment, ControlSocket
 from cyproducer.shm.native import file_of, map_outcomes
 from simulation.sender import Sender, SenderKilledError
 from simulation.transactions import Transactions

@@ -51,9 +51,8 @@ def cython_imports(text: str) -> Iterator[tuple[str, list[str]]]:
             yield found["origin"], [n.split()[0] for n in re.split(r"[,\n]", names) if n.strip()]
 
 
-def edges(module: str, text: str, cython: bool, package: bool = False) -> Iterator[tuple[str, str]]:
-    """Return (package, imported package) pairs of one module's source, edges inside a package left out."""
-    here = package_of(module)
+def targets(module: str, text: str, cython: bool, package: bool = False) -> Iterator[str]:
+    """Yield what one module's source imports of ours: modules, and names of modules."""
     for origin, names in (cython_imports if cython else python_imports)(text):
         level = len(origin) - len(origin.lstrip("."))
         if level:
@@ -61,14 +60,18 @@ def edges(module: str, text: str, cython: bool, package: bool = False) -> Iterat
             parts = module.split(".")
             base = parts[: len(parts) - level + package]
             origin = ".".join([*base, *filter(None, [origin.lstrip(".")])])
-        if origin.split(".")[0] not in ("cyproducer", "pyspark_cyproducer"):
-            continue
-        # ``from cyproducer import errors`` names a module, of ``KafkaProducer`` the package.
-        targets = [f"{origin}.{name}" for name in names] or [origin]
-        for target in targets:
-            there = package_of(target)
-            if there != here:
-                yield here, there
+        if origin.split(".")[0] in ("cyproducer", "pyspark_cyproducer"):
+            # ``from cyproducer import errors`` names a module, of ``KafkaProducer`` the package.
+            yield from [f"{origin}.{name}" for name in names] or [origin]
+
+
+def edges(module: str, text: str, cython: bool, package: bool = False) -> Iterator[tuple[str, str]]:
+    """Return (package, imported package) pairs of one module's source, edges inside a package left out."""
+    here = package_of(module)
+    for target in targets(module, text, cython, package):
+        there = package_of(target)
+        if there != here:
+            yield here, there
 
 
 def forbidden(module: str, text: str, cython: bool = False, package: bool = False) -> list[str]:
@@ -105,20 +108,31 @@ def test_every_edge_is_allowed():
     assert not bad, "imports that the packages' rules do not allow:\n" + "\n".join(bad)
 
 
+INCLUDE = re.compile(r'^include "([^"]+)"', re.MULTILINE)
+
+
+def modules_of_files() -> dict[Path, set[str]]:
+    """Return the modules of which each file is a part: its own one, or those that include it."""
+    files = sources()
+    including: dict[Path, set[str]] = {path: set() for path in files}
+    for path in files:
+        for name in INCLUDE.findall(path.read_text()):
+            including[(path.parent / name).resolve()].add(module_name(path))
+    return {path: including[path] or {module_name(path)} for path in files}
+
+
 def imported_modules() -> dict[str, set[str]]:
     """Return the modules that each module imports: anywhere in it, also lazily and for the type checker only."""
-    paths = {module_name(path): path for path in sources() if path.suffix in (".py", ".pyx")}
-    found = {}
-    for module, path in paths.items():
-        imports = cython_imports if path.suffix == ".pyx" else python_imports
-        targets = set()
-        for origin, names in imports(path.read_text()):
-            for target in [f"{origin}.{name}" for name in names] or [origin]:
-                while target and target not in paths:
+    files = modules_of_files()
+    found: dict[str, set[str]] = {module: set() for modules in files.values() for module in modules}
+    for path, modules in files.items():
+        cython = path.suffix not in (".py", ".pyi")
+        for module in modules:
+            for target in targets(module, path.read_text(), cython, path.stem == "__init__"):
+                while target and target not in found:
                     target = target.rpartition(".")[0]
-                targets.add(target)
-        found[module] = targets - {"", module}
-    return found
+                found[module].add(target)
+    return {module: imported - {"", module} for module, imported in found.items()}
 
 
 def circles(imported: dict[str, set[str]]) -> set[frozenset[str]]:
@@ -140,6 +154,20 @@ def circles(imported: dict[str, set[str]]) -> set[frozenset[str]]:
 def test_no_modules_import_each_other():
     found = circles(imported_modules())
     assert not found, "\n".join(", ".join(sorted(circle)) for circle in found)
+
+
+def test_no_packages_may_import_each_other():
+    found = circles({name: set(package.imports) - {name} for name, package in PACKAGES.items()})
+    assert not found, "\n".join(", ".join(sorted(circle)) for circle in found)
+
+
+def test_included_files_are_parts_of_their_module():
+    modules = modules_of_files()
+    assert modules[PACKAGE / "producer/core/future.pyx"] == {"cyproducer.producer.core.native"}
+    assert modules[PACKAGE / "producer/core/native.pyi"] == {"cyproducer.producer.core.native"}
+    assert len(modules[PACKAGE / "record/format.pyx"]) > 1
+    imported = imported_modules()
+    assert "cyproducer.producer.core.attachment" in imported["cyproducer.producer.core.native"]
 
 
 def test_a_circle_is_found():

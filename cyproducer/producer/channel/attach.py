@@ -9,7 +9,6 @@ import errno
 import logging
 import os
 import sys
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -17,7 +16,6 @@ from cyproducer import errors
 from cyproducer.config.settings import Settings
 from cyproducer.errors import KafkaConfigurationError, KafkaError, SenderUnavailableError, UnsupportedPlatformError
 from cyproducer.host import control_messages
-from cyproducer.host.command_connection import CommandConnection
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.listener_check import ForeignListenerError, check_listener
 from cyproducer.host.orphans import reap_orphans
@@ -25,20 +23,16 @@ from cyproducer.host.poll import wait_readable
 from cyproducer.host.rendezvous import RendezvousError
 from cyproducer.producer.channel.address import Address, Tokens
 from cyproducer.producer.channel.spawn import LimitedSenderError, Starter
+from cyproducer.producer.core.attachment import Attachment, close_attachment
 from cyproducer.shm import system_clock
 from cyproducer.shm.native import (
     DEBUG,
     LAYOUT_VERSION,
     Descriptors,
-    Region,
     SnapshotReader,
-    WakePair,
     crashpoint,
     create_arena,
-    file_of,
     fork_token,
-    in_child,
-    is_still,
     map_outcomes,
     network_namespace,
     time_namespace,
@@ -48,15 +42,12 @@ from cyproducer.version import VERSION
 __all__ = [
     "LIMITS",
     "AttachProgress",
-    "Attachment",
-    "ControlSocket",
     "NoAnswerError",
     "SlowSenderError",
     "TryAgainError",
     "UncheckedTokenError",
     "attach",
     "check_platform",
-    "close_attachment",
     "connect",
     "vouch",
 ]
@@ -109,135 +100,6 @@ class UncheckedTokenError(TryAgainError):
     """No broker could check the OAuth token. Each attempt costs the sender a connection to each broker."""
 
     pause_s = 1.0
-
-
-# ------------------------------------------------------------ attachment
-#
-# Owns the descriptors and the shared memory by which a front-end is attached to its sender.
-#
-# No descriptor stays open in a forked child, where it would hide the parent's end from the sender.
-
-
-class ControlSocket(_socket.socket):
-    """A socket without ResourceWarning: a producer may be left open until the interpreter ends."""
-
-    __slots__ = ()
-
-    # A native function: in one of Python, a signal handler could raise an exception before the socket is closed.
-    __del__ = _socket.socket.close
-
-
-class Attachment(WakePair):
-    """The connection of a front-end to its sender. The caller closes it; in a forked child it closes itself.
-
-    address          the address of the sender, for the next attach
-    socket           the non-blocking control socket; the sender has ended when it hangs up
-    arena            Region of this front-end, writable; `slot_count` slots
-    outcomes         Region of the sender, read-only
-    snapshot         SnapshotReader of the sender's metadata
-    wake_fd          datagram socket that the sender writes
-    sender_wake_fd   eventfd that wakes the sender
-    attach_id        number that the sender has given this front-end
-    command_key      shown with each command; "" if the sender is of a version that gives none
-    sender_state     number of the sender's state region, which a successor takes over; 0 unless the front-end takes
-                     part in the transaction of another process
-    max_request_size the sender's limit for a record and a request, in bytes; None if the sender does not tell it
-    command          connection for commands of a transactional producer that is kept for the next one; None: there is
-                     none, or a command uses it
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_socket_file",
-        "_wake_files",
-        "address",
-        "arena",
-        "attach_id",
-        "command",
-        "command_key",
-        "max_request_size",
-        "outcomes",
-        "sender_pid",
-        "sender_state",
-        "slot_count",
-        "snapshot",
-        "socket",
-    )
-
-    def __init__(self) -> None:
-        # From _socket: gevent's socket.socket switches greenlets instead of raising EAGAIN.
-        self.socket: Any = ControlSocket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        self.socket.setblocking(False)
-        self.address: Address | None = None
-        self._socket_file = file_of(self.socket.fileno())
-        self._wake_files: dict[str, tuple[int, int]] = {}
-        self.arena: Region | None = None
-        self.outcomes: Region | None = None
-        self.snapshot: SnapshotReader | None = None
-        self.slot_count = 0
-        self.attach_id = self.sender_pid = self.sender_state = 0
-        self.max_request_size: int | None = None
-        self.command_key = ""
-        self.command: CommandConnection | None = None
-        _attachments.add(self)
-
-    def close(self) -> None:
-        """Hang up and give the memory back. The sender delivers what is committed. Do nothing if called again.
-
-        Threads may be inside methods of the session, so the addresses stay mapped until the last reference is gone.
-        """
-        self.close_descriptors()
-        if self.arena is not None:
-            self.arena.vacate()
-        if self.outcomes is not None:
-            self.outcomes.vacate()
-        if self.snapshot is not None:
-            self.snapshot.region.vacate()
-
-    def _is_still_ours(self, name: str) -> bool:
-        # It is not noted if a fork came between creating and noting it. The descriptor is ours.
-        return name not in self._wake_files or is_still(getattr(self, name), self._wake_files[name])
-
-    def close_descriptors(self) -> None:
-        """Hang up; the memory stays mapped. Do nothing if called again, or what an exception of a handler has left."""
-        self.drop_command()
-        has_socket = is_still(self.socket.fileno(), self._socket_file)
-        has_wake = self._is_still_ours("wake_fd")
-        # All eventfds and epolls have one inode: assume that it is ours if the other descriptors are.
-        has_sender_wake = has_socket and has_wake and self._is_still_ours("sender_wake_fd")
-        self.hang_up(self.socket, has_socket, has_wake, has_sender_wake)
-        _attachments.discard(self)
-        if self.arena is not None:
-            self.arena.close_descriptor()
-
-    def drop_command(self) -> None:
-        """Close the connection that is kept for commands, if there is one."""
-        kept, self.command = self.command, None
-        if kept is not None:
-            kept.close()
-
-
-def close_attachment(attachment: Attachment) -> None:
-    """Close the attachment completely, also if a signal's handler raises meanwhile."""
-    try:
-        attachment.close()
-    except BaseException:
-        attachment.close()
-        raise
-
-
-_attachments: "weakref.WeakSet[Attachment]" = weakref.WeakSet()
-
-
-def _close_in_child() -> None:
-    """Close the parent's descriptors in a forked child, because they would hide the parent's end from the sender."""
-    inherited = list(_attachments)
-    _attachments.clear()
-    for attachment in inherited:
-        attachment.close_descriptors()
-
-
-in_child(_close_in_child)
 
 
 # ------------------------------------------------------------ OAuth tokens
@@ -354,7 +216,6 @@ def _attach(settings: Settings, address: Address, path: str, deadline: float, pr
         if DEBUG:
             crashpoint("attach.answer-came")
         _keep_descriptors(attachment, answer, fds, path)
-        attachment.address = address
         if address.tokens is not None:
             address.tokens.serve(path, named)
         return attachment
@@ -388,7 +249,7 @@ def _send_request(attachment: Attachment, settings: Settings, address: Address, 
         ours, senders = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_DGRAM)
         ours.setblocking(False)
         attachment.hold_wake(ours)
-        attachment._wake_files["wake_fd"] = file_of(attachment.wake_fd)
+        attachment.note_file("wake_fd")
         pidfd = Descriptors()
         pidfd.add_pidfd(os.getpid())
     except (AttributeError, OSError) as error:
@@ -470,7 +331,7 @@ def _keep_descriptors(attachment: Attachment, answer: dict[str, Any], fds: Descr
         attachment.outcomes = fds.give(0, map_outcomes, attachment.slot_count)
         attachment.snapshot = fds.give(1, SnapshotReader)
         attachment.hold_sender_wake(fds, 2)
-        attachment._wake_files["sender_wake_fd"] = file_of(attachment.sender_wake_fd)
+        attachment.note_file("sender_wake_fd")
         attachment.outcomes.close_descriptor()
         attachment.snapshot.region.close_descriptor()
         if DEBUG:

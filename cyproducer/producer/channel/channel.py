@@ -19,6 +19,7 @@ from cyproducer.producer.channel import attach
 from cyproducer.producer.channel.address import Address
 from cyproducer.producer.channel.delivery import Delivery, describe
 from cyproducer.producer.channel.waits import OutcomeWaits, ThreadWaits
+from cyproducer.producer.core.attachment import Attachment
 from cyproducer.producer.core.native import (
     Batch,
     Session,
@@ -103,7 +104,7 @@ class Channel(SessionOwner):
                 or f"no sender{where} in time: another thread of this process is still attaching; try again"
             )
 
-    def _connect(self, deadline: float) -> attach.Attachment:
+    def _connect(self, deadline: float) -> Attachment:
         try:
             return attach.connect(self.settings, deadline, self.address)
         except errors.KafkaError as error:

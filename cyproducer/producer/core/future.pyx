@@ -80,9 +80,17 @@ cdef class RecordMetadata:
         return f"RecordMetadata({', '.join([f'{name}={value!r}' for name, value in zip(self._fields, self._tuple())])})"
 
     def __reduce__(self):
-        from cyproducer.producer.results import record_metadata  # it imports this module
+        return unpickled_metadata, self._tuple()
 
-        return record_metadata.RecordMetadata, self._tuple()
+
+def unpickled_metadata(topic, partition, offset, timestamp, serialized_key_size, serialized_value_size):
+    """Return the RecordMetadata with these fields."""
+    return RecordMetadata(topic, partition, offset, timestamp, serialized_key_size, serialized_value_size)
+
+
+# The name by which pickles of any version contain it: the first versions had the class at this place.
+unpickled_metadata.__module__ = "cyproducer.producer.results.record_metadata"
+unpickled_metadata.__name__ = unpickled_metadata.__qualname__ = "RecordMetadata"
 
 
 # ------------------------------------------------------------ futures

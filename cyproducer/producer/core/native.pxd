@@ -676,6 +676,7 @@ cdef class TransactionMonitor:
     cdef set sends                      # of RunningSend
     cdef dict waiters                   # PendingCall -> the Waiter with which it waits
 
+    cdef void shut(self) noexcept
     cdef int enter_send(self, RunningSend send) except -1
     cdef int leave_send(self, RunningSend send) except -1
     cdef bint leave(self, object call) except -1

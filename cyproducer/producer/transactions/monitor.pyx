@@ -1,7 +1,7 @@
 """Keeps what is known of a producer's transactions, the turn of its calls, and the sends that are running.
 
 It is native code: under the GIL, no thread and no signal handler runs between two of its steps. So what is known is
-never half changed, a turn and a count are always given back, and `open` always agrees with what is known.
+never half changed, a turn and a count are always given back, and `open` is never true when the facts allow no record.
 """
 
 
@@ -69,6 +69,10 @@ cdef class TransactionMonitor:
     def reopen(self):
         """Let records be sent if the facts allow it."""
         self.open = self.may_send_records
+
+    cdef void shut(self) noexcept:
+        """Let no record be sent until reopen(), whatever the facts allow."""
+        self.open = False
 
     # ---------------------------------------------------------------- turns
 

@@ -848,13 +848,12 @@ class CommandStream:
             if answer is None or not session.alive:
                 connection.close()  # an answer that comes later would be taken for that to the next command
             else:
-                session.attachment.command = connection
+                session.attachment.keep_command(connection)
 
 
 def _connection_of(session: Session) -> CommandConnection | None:
     """Return the connection of the command before, or a new one. None: the sender cannot be reached now."""
-    kept: CommandConnection | None
-    kept, session.attachment.command = session.attachment.command, None
+    kept = session.attachment.take_command()
     if kept is not None and kept.is_usable():
         return kept
     if kept is not None:

@@ -15,8 +15,8 @@ from support.process import cyproducer, kill_senders, wait_until
 
 from cyproducer import __version__ as cyproducer_version
 from cyproducer.config.settings import Settings
-from cyproducer.producer.channel.attach import Attachment
 from cyproducer.producer.channel.attach import connect as attach
+from cyproducer.producer.core.attachment import Attachment
 
 NOWHERE = "127.0.0.1:9"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from support.process import is_running, wait_until
 
-from cyproducer.producer.channel.attach import Attachment
+from cyproducer.producer.core.attachment import Attachment
 
 
 def end_of(pid: int) -> None:

@@ -13,7 +13,7 @@ from support.process import is_running, kill9, name_of, sender_processes, superv
 from support.supervised import Foreground, another, kill, pair, the_sender
 
 from cyproducer.observe.status import status
-from cyproducer.producer.channel.attach import Attachment
+from cyproducer.producer.core.attachment import Attachment
 
 CONNECT = Callable[..., Attachment]
 

@@ -23,8 +23,8 @@ from cyproducer.host import control_messages
 from cyproducer.host.poll import wait_readable
 from cyproducer.observe.status import status, stop
 from cyproducer.producer.channel import spawn
-from cyproducer.producer.channel.attach import Attachment
 from cyproducer.producer.channel.attach import connect as attach
+from cyproducer.producer.core.attachment import Attachment
 
 NOWHERE = "127.0.0.1:9"
 

@@ -26,7 +26,7 @@ from cyproducer.config.settings import Settings
 from cyproducer.host import control_messages
 from cyproducer.observe.status import ended_with_failures, stop
 from cyproducer.producer.channel import address, attach
-from cyproducer.producer.channel.attach import Attachment
+from cyproducer.producer.core.attachment import Attachment
 
 #: Sends what is acknowledged, in batches of several chunks, and after a line of input what is not.
 LEAVES_THREE = """

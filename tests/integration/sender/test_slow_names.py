@@ -13,7 +13,7 @@ from support.process import name_of, wait_until
 from support.supervised import Foreground, kill, pair, the_sender
 
 from cyproducer.host import control_messages
-from cyproducer.producer.channel.attach import Attachment
+from cyproducer.producer.core.attachment import Attachment
 from cyproducer.sender.cluster import connections
 
 SLOW = """

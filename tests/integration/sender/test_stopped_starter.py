@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.process import sender_processes, start_script, wait_until
 
-from cyproducer.producer.channel.attach import Attachment
+from cyproducer.producer.core.attachment import Attachment
 
 STOPPED = """
     import os, signal, time

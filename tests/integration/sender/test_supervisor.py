@@ -16,7 +16,7 @@ from support.process import is_running, kill9, sender_processes, start_script, w
 from support.streams import streams
 from support.supervised import Foreground, another, asking, kill, pair, the_sender
 
-from cyproducer.producer.channel.attach import Attachment
+from cyproducer.producer.core.attachment import Attachment
 
 # ---------------------------------------------------------------- killed under load
 

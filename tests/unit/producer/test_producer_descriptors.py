@@ -13,8 +13,8 @@ import pytest
 
 import cyproducer
 from cyproducer import errors
-from cyproducer.producer.channel.attach import Attachment
 from cyproducer.producer.core import native as core
+from cyproducer.producer.core.attachment import Attachment
 from cyproducer.shm import native
 
 

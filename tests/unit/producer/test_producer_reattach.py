@@ -14,8 +14,8 @@ from support.process import run_script, start_script, wait_until
 import cyproducer
 from cyproducer import KafkaProducer, errors
 from cyproducer.producer.channel import attach as attaching
-from cyproducer.producer.channel.attach import Attachment
 from cyproducer.producer.channel.channel import Channel
+from cyproducer.producer.core.attachment import Attachment
 
 MIB = 1 << 20
 FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 2000}
@@ -520,7 +520,7 @@ def test_a_signal_while_a_sender_is_lost_delays_no_batch_for_the_next_one(starte
 
         die(sender)
         with monkeypatch.context() as patched:
-            patched.setattr(attaching.Attachment, "close_descriptors", interrupted)
+            patched.setattr(Attachment, "close_descriptors", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 session.on_control()
         sender = started()

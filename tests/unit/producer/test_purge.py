@@ -9,7 +9,8 @@ from standin_sender import die
 from support.process import wait_until
 
 from cyproducer import KafkaProducer, errors
-from cyproducer.producer.channel import attach, purge
+from cyproducer.producer.channel import purge
+from cyproducer.producer.core.attachment import Attachment
 
 FAST = {"request_timeout_ms": 1000, "delivery_timeout_ms": 5000}
 
@@ -219,9 +220,9 @@ def test_an_interrupt_while_unsent_batches_are_dropped_leaves_no_waiter_behind(s
                 raise KeyboardInterrupt
             former(self)
 
-        former = attach.Attachment.close
+        former = Attachment.close
         with monkeypatch.context() as patch:
-            patch.setattr(attach.Attachment, "close", interrupt)
+            patch.setattr(Attachment, "close", interrupt)
             try:
                 producer.purge(10)
             except KeyboardInterrupt:

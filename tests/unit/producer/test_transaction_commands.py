@@ -134,7 +134,7 @@ def test_a_forked_child_closes_the_connection_and_leaves_the_descriptor_to_other
     """The parent continues on it. What gets its number in the child stays open there."""
     accepted(sender)
     attachment = keeping._channel().session.attachment
-    number = attachment.command._fd
+    number = attachment._command._fd
     child = os.fork()
     if child == 0:
         status = 1
