@@ -59,6 +59,13 @@ class Connection:
         self.versions, broker.unreachable = dict(self.brokers.versions), False
         return 0
 
+    @property
+    def takes_requests(self) -> bool:
+        return self.versions is not None
+
+    def version_of(self, api: ApiKey) -> int | None:
+        return None if self.versions is None else self.versions.get(api)
+
     def has_failed_since(self, since_ms: int) -> bool:
         return self.versions is None and self.broker.unreachable and self.broker.attempted_ms >= since_ms
 

@@ -173,10 +173,10 @@ class Calls:
         self, connection: Connection, broker_id: int | None, api: ApiKey, body: Body, last: int, until_ms: int
     ) -> Answer:
         name = connection.broker.name
-        assert connection.versions is not None
-        if api not in connection.versions:
+        newest = connection.version_of(api)
+        if newest is None:
             raise UnsupportedError(f"broker {name} does not support {api.name}")
-        version = min(connection.versions[api], last)
+        version = min(newest, last)
         request = body(version)
         try:
             limit_ms = max(until_ms - self._tasks.now_ms, 0)
@@ -232,7 +232,7 @@ class Calls:
         connection = self._connections.get(broker_id)
         if connection is None:
             return PAUSE_MS
-        if connection.versions is None:
+        if not connection.takes_requests:
             broker = connection.broker
             if not self._is_patient and connection.has_failed_since(began_ms):
                 raise UnansweredError(f"broker {broker.name} cannot be reached: {broker.last_error}")

@@ -195,10 +195,7 @@ def _import(library: str) -> None:
 
 
 class Connection:
-    """A connection to a broker, which can be opened again and again. `node`: the index of its node in the loop.
-
-    `versions`: the negotiated version by API key while the broker takes requests, else None.
-    """
+    """A connection to a broker, which can be opened again and again. `node`: the index of its node in the loop."""
 
     def __init__(
         self,
@@ -214,8 +211,6 @@ class Connection:
     ) -> None:
         self.broker = broker
         self.node = node
-        self.versions: dict[int, int] | None = None
-        self.resolving_since_ms = 0
         self._loop = loop
         self._nodes = nodes
         self._tasks = tasks
@@ -232,7 +227,8 @@ class Connection:
         self._pending: dict[int, Reply[bytes]] = {}  # by correlation id
         self._setup_ms = 0  # how long the present attempt may take
         self._tls: TlsStream | None = None
-        self._negotiated: dict[int, int] = {}
+        self._resolving_since_ms = 0
+        self._versions: dict[int, int] = {}  # the negotiated ones, by API key
         self._exchange: Exchange | None = None
         self._session_ms: int | None = None  # authenticate again after this time
         self._was_answered = False  # the broker has answered a request of the control plane since it is ready
@@ -254,7 +250,16 @@ class Connection:
     @property
     def is_ready(self) -> bool:
         """Whether the loop may send on it. It may have closed since the last event."""
-        return self.versions is not None and self._loop.connection_state(self.node)[0] == ConnectionState.READY
+        return self.takes_requests and self._loop.connection_state(self.node)[0] == ConnectionState.READY
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether the control plane may send requests on it; they wait while it authenticates again."""
+        return self._state in (State.READY, State.REAUTHENTICATING)
+
+    def version_of(self, api: ApiKey) -> int | None:
+        """Return the negotiated version of an API. None: the broker does not support it, or takes no requests."""
+        return self._versions.get(api) if self.takes_requests else None
 
     @property
     def is_setting_up(self) -> bool:
@@ -294,10 +299,15 @@ class Connection:
         pause_ms = self.pause_ms(now_ms)
         if pause_ms:
             return pause_ms
-        self.resolving_since_ms = now_ms
+        self._resolving_since_ms = now_ms
         self._enter(State.RESOLVING)
         self._task = self._tasks.start(self._live())
         return NOTHING_DUE_MS
+
+    def lookup_ms(self, now_ms: int) -> int:
+        """Return for how many ms the name of the host is being looked up. Call it only while that is so."""
+        assert self._state is State.RESOLVING
+        return now_ms - self._resolving_since_ms
 
     def has_failed_since(self, since_ms: int) -> bool:
         """Return whether the last attempt to connect has failed since then, and no other one is being made."""
@@ -448,7 +458,7 @@ class Connection:
         assert exchange.body is not None
         self._apply_throttle(ApiKey.API_VERSIONS, exchange.version, exchange.body)
         self._features.apply(exchange.body)
-        self._negotiated = versions
+        self._versions = versions
         if self._setup.tls is not None and self._tls is not None:
             self._setup.tls.keep_session(self._tls, self.broker)
 
@@ -468,9 +478,8 @@ class Connection:
 
     def _allow_batches(self) -> None:
         self._limit(None)
-        self.versions = self._negotiated
-        can_describe = ApiKey.DESCRIBE_PRODUCERS in self.versions
-        self._nodes.ready(self.node, self.versions[ApiKey.PRODUCE], can_describe)
+        can_describe = ApiKey.DESCRIBE_PRODUCERS in self._versions
+        self._nodes.ready(self.node, self._versions[ApiKey.PRODUCE], can_describe)
         self._enter(State.READY)
 
     # ------------------------------------------------------------ SASL
@@ -481,7 +490,7 @@ class Connection:
 
     async def _begin_exchange(self, login: "SaslLogin") -> "SaslStep":
         """Return the first message of the client, which is not sent yet. Raise SaslError."""
-        if not {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= self._negotiated.keys():
+        if not {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= self._versions.keys():
             raise _SetupError("the broker does not support SaslAuthenticate; it needs Kafka 1.0 or newer")
         self._exchange = login.new_exchange(self.node)
         return await login.begin(self._exchange, self.broker.checked_host)
@@ -494,7 +503,7 @@ class Connection:
         while step.message is not None:
             body = await self._call(
                 ApiKey.SASL_AUTHENTICATE,
-                self._negotiated[ApiKey.SASL_AUTHENTICATE],
+                self._versions[ApiKey.SASL_AUTHENTICATE],
                 {"auth_bytes": step.message},
             )
             if body["error_code"]:
@@ -586,7 +595,7 @@ class Connection:
         if reason == CloseReason.BY_US or self.is_closed or not self._is_closed_in_loop():
             return  # it was closed here, and perhaps opened again
         text = self._describe_end(reason)
-        was_ready = self.versions is not None
+        was_ready = self.takes_requests
         if self._was_refused(reason):
             self._count_refusal()
         self._set_error(text)
@@ -637,8 +646,7 @@ class Connection:
         if not self._is_closed_in_loop():
             self._loop.close_node(self.node)
         self._exchange = None
-        self.versions = None
-        self._negotiated = {}
+        self._versions = {}
         self._session_ms = None
         self._tls = None
         self._setup.ready.pop(self.node, None)
@@ -662,7 +670,7 @@ class Connection:
 
     def _count_refusal(self) -> None:
         self.broker.auth_failed = True
-        self._nodes.count_authentication(failed=True, again=self.versions is not None)
+        self._nodes.count_authentication(failed=True, again=self.takes_requests)
 
     def _was_refused(self, reason: int) -> bool:
         """Return whether the broker has refused the client's certificate.
@@ -670,14 +678,14 @@ class Connection:
         With TLS 1.3, that comes after the handshake, before the broker answers.
         """
         tls = self._setup.tls
-        return reason == CloseReason.TLS and tls is not None and not self._negotiated and tls.was_refused(self._tls)
+        return reason == CloseReason.TLS and tls is not None and not self._versions and tls.was_refused(self._tls)
 
     def _describe_end(self, reason: int) -> str:
         """Return why the loop has closed the connection."""
         if reason == CloseReason.TLS and self._setup.tls is not None:
             return self._setup.tls.describe_end(self._tls)
         is_first = not self._was_answered and self._nodes.answers(self.node) == self._answers_before
-        if reason == CloseReason.BY_PEER and self._setup.login is None and self._negotiated and is_first:
+        if reason == CloseReason.BY_PEER and self._setup.login is None and self._versions and is_first:
             return (
                 "the broker closed the connection at the first request: the listener may require SASL; check the port, "
                 "or set security_protocol and sasl_mechanism"
@@ -737,9 +745,9 @@ class Connection:
         while self._state is State.REAUTHENTICATING:
             if not await self._news.wait(self._left_ms(until_ms)):
                 raise TimeoutError
-        if self.versions is None:
+        if not self.takes_requests:
             raise self._end_error
-        used = self.versions[api] if version is None else version
+        used = self._versions[api] if version is None else version
         answer = await self._call(api, used, body, exact=exact, limit_ms=self._left_ms(until_ms))
         self._was_answered = True
         self._apply_throttle(api, used, answer)

@@ -235,7 +235,7 @@ class Connections:
 
     def knows(self, api: ApiKey) -> bool:
         """Return whether a connected broker supports the API."""
-        return any(each.versions is not None and api in each.versions for each in self._known())
+        return any(each.version_of(api) is not None for each in self._known())
 
     def ready(self, api: ApiKey, without: Container[int] = ()) -> tuple[Connection | None, Connection | None]:
         """Return the least loaded broker that can take a request, and the least loaded one that has no room for it.
@@ -245,7 +245,7 @@ class Connections:
         free: list[Connection] = []
         busy: list[Connection] = []
         for each in self._candidates():
-            if each.versions is None or api not in each.versions or each.broker.id in without:
+            if each.version_of(api) is None or each.broker.id in without:
                 continue
             if each.is_ready and not each.throttled_ms:
                 (free if each.can_send_request else busy).append(each)
@@ -267,7 +267,7 @@ class Connections:
         for each in self._candidates():
             if each.is_setting_up:
                 return True
-            if each.state is State.RESOLVING and now_ms < each.resolving_since_ms + LOOKUP_WAIT_MS:
+            if each.state is State.RESOLVING and each.lookup_ms(now_ms) < LOOKUP_WAIT_MS:
                 return True
             if each.state is State.CLOSED and not each.pause_ms(now_ms):
                 return True
@@ -294,7 +294,7 @@ class Connections:
                 connecting = True  # its next event comes soon
         if connecting:
             return due_ms, None
-        waits_ms = [each.resolving_since_ms + LOOKUP_WAIT_MS - now_ms for each in resolving]
+        waits_ms = [LOOKUP_WAIT_MS - each.lookup_ms(now_ms) for each in resolving]
         if waits_ms and max(waits_ms) > 0:
             return min(due_ms, max(waits_ms)), None
         if not closed:
@@ -356,7 +356,7 @@ class Connections:
         return due_ms
 
     def _close_idle(self, connection: Connection, max_idle_ms: float) -> None:
-        if connection.versions is not None and self._loop.idle_ms(connection.node) > max_idle_ms:
+        if connection.takes_requests and self._loop.idle_ms(connection.node) > max_idle_ms:
             self._log.info("broker %s: closing the idle connection", connection.broker.name)
             connection.drop()
 
@@ -419,7 +419,7 @@ class Connections:
     def _on_requests_wait(self, event: RequestsWait, now_ms: int) -> None:
         """Open a further connection to a broker, to the address of the first one."""
         first = self._by_node.get(event.node)
-        if first is None or first.versions is None or first.broker.peer is None or first.throttled_ms:
+        if first is None or not first.takes_requests or first.broker.peer is None or first.throttled_ms:
             return
         all_further = self._further.setdefault(first.node, [])
         further = next((each for each in all_further if each.is_closed), None)

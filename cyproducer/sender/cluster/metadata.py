@@ -174,8 +174,8 @@ class Metadata:
             return self._connections.connect_any()
         if cluster.any_idle(now_ms):
             self._keep_used_topics(now_ms)
-        assert connection.versions is not None
-        version = connection.versions[ApiKey.METADATA]
+        version = connection.version_of(ApiKey.METADATA)
+        assert version is not None  # without Metadata, a connection is not set up
         self._tasks.start(self._ask(connection, version, cluster.request_body(now_ms)))
         return NOTHING_DUE_MS
 

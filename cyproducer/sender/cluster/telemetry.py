@@ -116,7 +116,7 @@ class Telemetry:
     def _choose(self, api: ApiKey) -> Connection | None:
         """Return the broker of the last request if it can take another one, or the one with the fewest requests."""
         known = self._sticky
-        has_api = known is not None and known.versions is not None and api in known.versions
+        has_api = known is not None and known.version_of(api) is not None
         if known is not None and has_api and known.is_ready and known.can_send_request and not known.throttled_ms:
             return known
         self._sticky = self._connections.least_loaded(api)

@@ -366,7 +366,7 @@ def test_a_broker_that_has_left_the_cluster_is_not_asked(rig, broker):
     cluster = rig.engine._cluster
     cluster.request_update()
     run_until(rig.engine, lambda: 1 not in cluster.brokers)
-    assert rig.engine._connections.get(1).versions is not None
+    assert rig.engine._connections.get(1).takes_requests
     asked = len(broker.requests)
     for _ in range(3):
         rig.refresh_metadata()

@@ -90,7 +90,7 @@ def test_a_broker_without_the_api_counts_as_a_refusal(rig, broker, versions):
     broker.apis_left_out = set()
     announce(broker, (0, 4))
     broker.drop_connections()
-    run_until(rig.engine, lambda: all(each.versions is None for each in rig.engine._connections))
+    run_until(rig.engine, lambda: not any(each.takes_requests for each in rig.engine._connections))
     rig.deliver(0, 0)
     assert rig.errors(0) == [UNSUPPORTED_VERSION, 0]
 
@@ -181,7 +181,7 @@ def test_another_connection_that_ends_does_not_ask_twice(long_timeout_rig, broke
     rig.attach()
     rig.send(1, 0)
     run_until(rig.engine, lambda: broker.producer_ids == 1)
-    (other,) = [each for each in rig.engine._connections if each.versions is not None and not each._pending]
+    (other,) = [each for each in rig.engine._connections if each.takes_requests and not each._pending]
     other.drop()
     rig.settle()
     assert broker.producer_ids == 1

@@ -122,12 +122,12 @@ def test_an_answer_with_the_versions(rig, broker):
 
     def ask():
         broker.drop_connections()
-        run_until(rig.engine, lambda: link.versions is None)
+        run_until(rig.engine, lambda: not link.takes_requests)
         rig.send(0, 0)
 
     def is_done():
         rig.listen()
-        return link.versions is not None and len(rig.heard[0]) == len(rig.sent[0])
+        return link.takes_requests and len(rig.heard[0]) == len(rig.sent[0])
 
     positions = at_each_byte(rig, broker, API_VERSIONS, ask, is_done)
     assert positions > 50

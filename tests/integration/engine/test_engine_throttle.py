@@ -144,7 +144,7 @@ def test_a_shorter_time_does_not_replace_a_longer_one(lone_broker):
 def test_metadata_requests_go_to_another_broker(rig, broker):
     """The only broker that is connected throttles."""
     rig.begin()
-    (connected,) = [each for each in rig.engine._connections if each.versions is not None]
+    (connected,) = [each for each in rig.engine._connections if each.takes_requests]
     assert connected.broker.id == 1
     rig.engine._loop.throttle(connected.node, FOR_EVER_MS)
     rig.refresh_metadata()

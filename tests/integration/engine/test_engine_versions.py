@@ -12,6 +12,7 @@ from support.process import wait_until
 
 from cyproducer import errors
 from cyproducer.codes import INCONSISTENT_TOPIC_ID, REBOOTSTRAP_REQUIRED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION
+from cyproducer.protocol.kafka_messages import ApiKey
 from cyproducer.protocol.schema import SUPPORTED
 
 
@@ -128,7 +129,7 @@ def test_a_real_broker_gets_topic_ids(kafka, new_topic):
         number = topic_number(engine, front_end, topic)
         rig.deliver(front_end, 0, number)
         assert engine.stats()["totals"]["retries"] == 0
-        versions = {each.versions[PRODUCE] for each in engine._connections if each.versions}
+        versions = {each.version_of(ApiKey.PRODUCE) for each in engine._connections if each.takes_requests}
         assert versions == {13}
         former = engine._cluster.topics[topic].topic_id
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})

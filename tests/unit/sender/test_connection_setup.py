@@ -47,7 +47,7 @@ def test_only_a_refusal_before_the_first_answer_counts(
     setup = Setup(settings, SimpleNamespace(present="c"), Helper(dict), tasks, log)
     broker = Broker(1, "localhost", 9093, Backoffs.of(settings))
     connection = Connection(broker, 0, loop, nodes, tasks, setup, cluster, FinalizedFeatures(), Report(cluster))
-    connection._state, connection._negotiated = State.SASL, negotiated
+    connection._state, connection._versions = State.SASL, negotiated
     connection._tls = SimpleNamespace(error=error)  # type: ignore[assignment]
     connection.on_closed(reason, 0)
     assert broker.auth_failed == counts

@@ -73,7 +73,7 @@ class Cluster:
             states = {"closed": State.CLOSED, "connecting": State.CONNECTING, "negotiating": State.VERSIONS}
             self.of(number)._state = states.get(node.state, State.READY)
             if node.state == "ready":
-                self.of(number).versions = {ApiKey.METADATA: 12}
+                self.of(number)._versions = {ApiKey.METADATA: 12}
 
     def of(self, number: int) -> Connection:
         connection = self.choice.get(number)
@@ -125,7 +125,7 @@ def test_brokers_that_take_nothing_now_are_not_chosen(state):
 def test_a_broker_without_the_api_is_not_chosen():
     cluster = Cluster(Node(), Node(in_flight=4))
     assert not cluster.choice.knows(ApiKey.INIT_PRODUCER_ID)
-    cluster.of(2).versions = {ApiKey.METADATA: 12, ApiKey.INIT_PRODUCER_ID: 4}
+    cluster.of(2)._versions = {ApiKey.METADATA: 12, ApiKey.INIT_PRODUCER_ID: 4}
     assert cluster.choice.knows(ApiKey.INIT_PRODUCER_ID)
     free, _ = cluster.choice.ready(ApiKey.INIT_PRODUCER_ID)
     assert free is cluster.of(2)
@@ -166,7 +166,7 @@ def test_a_name_that_is_looked_up_is_waited_for_a_second():
     look_up(cluster.of(1), NOW_MS - 400)
     assert cluster.choice.any_other()
     assert cluster.choice.to_connect() == (LOOKUP_WAIT_MS - 400, None)
-    cluster.of(1).resolving_since_ms = NOW_MS - LOOKUP_WAIT_MS
+    cluster.of(1)._resolving_since_ms = NOW_MS - LOOKUP_WAIT_MS
     assert cluster.to_connect() == {2}
     look_up(cluster.of(2), NOW_MS - LOOKUP_WAIT_MS)
     assert not cluster.choice.any_other()
@@ -174,7 +174,7 @@ def test_a_name_that_is_looked_up_is_waited_for_a_second():
 
 
 def look_up(connection: Connection, since_ms: int) -> None:
-    connection._state, connection.resolving_since_ms = State.RESOLVING, since_ms
+    connection._state, connection._resolving_since_ms = State.RESOLVING, since_ms
 
 
 @pytest.mark.parametrize(("unreachable", "all_of_them"), [((True, True), True), ((True, False), False), ((), False)])
