@@ -32,7 +32,7 @@ def test_a_process_survives_any_message(what: str) -> None:
 
 def test_every_operation_of_a_sender_is_among_the_requests() -> None:
     """The names are those of the control server's table, so a new one is not forgotten."""
-    operations = set(Requests(*[Mock() for _ in range(11)]).operations)
+    operations = set(Requests(*[Mock() for _ in range(12)]).operations)
     assert len(operations) > 5
     known = [request() for request in REQUESTS]
     assert {each["op"] for each in known} >= operations

@@ -325,7 +325,7 @@ def _answer(
     elif op == "want":
         engine.want_topic(message["attach_id"], message["name"])
     elif op == "transactions":
-        result = getattr(engine.transactions, message["method"])(*message["arguments"])
+        result = getattr(engine._transaction_table, message["method"])(*message["arguments"])
         answer["result"] = result._asdict() if isinstance(result, TransactionRow) else result
     elif op == "give_back":
         engine._loop.take_used_topics()

@@ -33,7 +33,7 @@ class TransactionalFrontEnd:
     @property
     def row(self) -> dict[str, Any]:
         """What the table of the engine says."""
-        return self.engine.transactions.read(self.engine.transactions.row_of(self.attach_id))._asdict()
+        return self.engine._transaction_table.read(self.engine._transaction_table.row_of(self.attach_id))._asdict()
 
     def send(self, value: bytes, partition: int = 0) -> None:
         """Write a batch of one record. Call errors() before more than 64 batches have no outcome."""

@@ -111,6 +111,12 @@ class Brokers:
         self.metadata.answers += 1
 
     # as Connections
+    def add_user(self) -> None:
+        self.users += 1
+
+    def remove_user(self) -> None:
+        self.users -= 1
+
     def knows(self, api: ApiKey) -> bool:
         return int(api) in self.versions
 

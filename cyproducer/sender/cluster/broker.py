@@ -54,7 +54,8 @@ class Broker:
     retry_at_ms   there is no attempt before
     use           of a connection that is not the first one, for the log
     auth_failed   TLS or SASL has failed in the last round of attempts
-    session       of TLS, to be resumed; session_for: the context and the host name that it belongs to
+
+    All of them are changed here only.
     """
 
     def __init__(self, broker_id: int, host: str, port: int, backoffs: Backoffs, use: str = "") -> None:
@@ -69,14 +70,14 @@ class Broker:
         self.retry_at_ms = 0
         self.auth_failed = False
         self.last_error = ""
-        self.session: ssl.SSLSession | None = None
-        self.session_for: tuple[Any, ...] = ()
         self.use = use
         self._backoffs = backoffs
         self._failures = 0  # ended connections and failed rounds of attempts since the broker was ready
         self._setup_failures = 0  # failed attempts since the broker was ready
         self._was_reached = False  # it has been ready at its present address
         self._logged_s = 0.0
+        self._session: ssl.SSLSession | None = None  # of TLS
+        self._session_for: tuple[Any, ...] = ()  # the context and the host name that it belongs to
 
     @property
     def name(self) -> str:
@@ -113,6 +114,47 @@ class Broker:
             and (str(self.peer.target[0]), self.peer.target[1]) == (host, port)
         )
 
+    # ------------------------------------------------------------ the address
+
+    def become(self, broker_id: int, host: str, port: int) -> None:
+        """Make a bootstrap address the broker to which it has led."""
+        self.id, self.host, self.port = broker_id, host, port
+
+    def follow(self, first: "Broker") -> None:
+        """Take the address by which the first connection to the broker was made."""
+        self.host, self.port = first.host, first.port
+        self.addresses = [] if first.peer is None else [first.peer]
+
+    def forget_addresses(self) -> None:
+        """Let the name of the host be looked up again."""
+        self.addresses = []
+
+    # ------------------------------------------------------------ a TLS session that is resumed
+
+    def session_for(self, context: "ssl.SSLContext") -> "ssl.SSLSession | None":
+        """Return the session of the last connection with this context, to the same host name; None if there is none.
+
+        With a session, OpenSSL does not check the certificate and its host name again.
+        """
+        wanted = (context, self.checked_host)
+        if self._session_for != wanted:
+            self._session, self._session_for = None, wanted
+        return self._session
+
+    def keep_session(self, session: "ssl.SSLSession | None") -> None:
+        """Keep the session of the connection for the next one."""
+        self._session = session
+
+    # ------------------------------------------------------------ errors
+
+    def set_auth_failed(self) -> None:
+        """Record that TLS or SASL has failed."""
+        self.auth_failed = True
+
+    def set_reachable(self) -> None:
+        """Let the broker count as reachable until the next round of attempts has failed."""
+        self.unreachable = False
+
     def set_error(self, text: str) -> bool:
         """Set the last error of the broker. Return whether to log it: the same error is logged once a minute."""
         now_s = time.monotonic()
@@ -130,8 +172,9 @@ class Broker:
         if self.peer is not None and self.addresses[0][:2] == self.peer[:2]:
             self.addresses.append(self.addresses.pop(0))
 
-    def begin_attempt(self, now_ms: int) -> int:
-        """Record that an attempt begins. Return how many ms it may take."""
+    def begin_attempt(self, peer: Address, is_proxy: bool, now_ms: int) -> int:
+        """Record that an attempt to connect to an address begins. Return how many ms it may take."""
+        self.peer, self.peer_is_proxy = peer, is_proxy
         self.attempted_ms = now_ms
         return self._backoffs.setup.delay_ms(self._setup_failures)
 

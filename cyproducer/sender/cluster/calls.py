@@ -140,16 +140,16 @@ class Calls:
 
     def start(self, work: Coroutine[Any, Any, None], limit_ms: int | None = None) -> Task:
         """Begin to run a coroutine that makes calls. While it runs, the brokers of the cluster are kept up to date."""
-        self._connections.users += 1
+        self._connections.add_user()
         return self._tasks.start(self._run(work), limit_ms)
 
     async def _run(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Exception:
-            self._connections.users -= 1
+            self._connections.remove_user()
             raise
-        self._connections.users -= 1
+        self._connections.remove_user()
 
     async def ask(
         self, broker_id: int | None, api: ApiKey, body: Body, *, last: int = NEVER, limit_ms: int | None = None

@@ -387,9 +387,8 @@ class Connection:
             self._loop.open_connection(self.node, sock.detach())
         except Exception as error:  # a broker or a resolver may give an invalid address
             raise _SetupError(getattr(error, "strerror", None) or str(error)) from None
-        self.broker.peer, self.broker.peer_is_proxy = address, self._setup.proxy is not None
         self._is_connected = self._was_answered = False
-        self._setup_ms = self.broker.begin_attempt(self._tasks.now_ms)
+        self._setup_ms = self.broker.begin_attempt(address, self._setup.proxy is not None, self._tasks.now_ms)
         self._limit(self._setup_ms)
         self._enter(State.CONNECTING)
 
@@ -472,7 +471,7 @@ class Connection:
         if not self.broker.use:
             self._setup.ready[self.node] = self.broker
         self._loop.set_auth_failed(False)
-        self._report.changed = True  # the present error may have been its own
+        self._report.set_changed()  # the present error may have been its own
         by = "" if self._setup.proxy is None else f", by {self._setup.proxy}"
         self._log.info("connected to broker %s (id %d%s%s)", self.broker.name, self.broker.id, by, self._describe_tls())
 
@@ -605,7 +604,7 @@ class Connection:
             self.broker.set_broken(now_ms)
         else:
             self.broker.set_failed(now_ms)
-        self._report.failures += 1
+        self._report.count_failure()
 
     def resync(self, now_ms: int) -> None:
         """Make up for events that were lost."""
@@ -633,7 +632,7 @@ class Connection:
         self._end(NoAnswerError(text, closed_here=True))
         self._cluster.request_update()
         self.broker.set_failed(self._tasks.now_ms)
-        self._report.failures += 1
+        self._report.count_failure()
 
     def drop(self, text: str = "this sender closed the connection") -> None:
         """Close the connection, if there is one, without an error."""
@@ -669,7 +668,7 @@ class Connection:
             self._log.warning("broker %s: %s", self.broker.name, text)
 
     def _count_refusal(self) -> None:
-        self.broker.auth_failed = True
+        self.broker.set_auth_failed()
         self._nodes.count_authentication(failed=True, again=self.takes_requests)
 
     def _was_refused(self, reason: int) -> bool:

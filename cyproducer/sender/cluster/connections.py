@@ -69,7 +69,7 @@ class Connections:
     ) -> None:
         settings = setup.settings
         self.changed = Signal()
-        self.users = 0
+        self._users = 0
         self._added: list[int] = []
         self._loop = loop
         self._nodes = nodes
@@ -94,6 +94,19 @@ class Connections:
     def __iter__(self) -> Iterator[Connection]:
         """Yield the first connection of each broker and bootstrap address."""
         return iter(self._by_id.values())
+
+    def add_user(self) -> None:
+        """Count work that needs brokers: meanwhile the brokers of the cluster are kept up to date."""
+        self._users += 1
+
+    def remove_user(self) -> None:
+        """Undo add_user()."""
+        self._users -= 1
+
+    @property
+    def has_users(self) -> bool:
+        """Whether there is such work."""
+        return self._users > 0
 
     def get(self, broker_id: int) -> Connection | None:
         """Return the first connection of a broker; None if it has none yet."""
@@ -201,7 +214,7 @@ class Connections:
             if broker_id not in self._by_id and broker.leads_to(host, port):
                 del self._by_id[broker.id]
                 self._loop.set_node_id(connection.node, broker_id)
-                broker.id, broker.host, broker.port = broker_id, host, port
+                broker.become(broker_id, host, port)
                 self._add(connection)
                 break
         else:
@@ -213,14 +226,14 @@ class Connections:
     def drop_all(self, text: str) -> None:
         """Close all connections, without an error, and forget the addresses that were looked up."""
         for connection in list(self._by_node.values()):
-            connection.broker.addresses = []
+            connection.broker.forget_addresses()
             if not connection.is_closed:
                 connection.drop(text)
 
     def count_as_reachable(self) -> None:
         """Let all brokers count as reachable: the bootstrap servers are asked."""
         for connection in self:
-            connection.broker.unreachable = False
+            connection.broker.set_reachable()
 
     # ------------------------------------------------------------ the choice (leastLoadedNode in Kafka's NetworkClient)
     #
@@ -429,8 +442,7 @@ class Connections:
             further = self._new(broker, self._nodes.add_further(first.node))
             all_further.append(further)
         if further.broker.retry_at_ms <= now_ms:
-            further.broker.host, further.broker.port = first.broker.host, first.broker.port
-            further.broker.addresses = [first.broker.peer]
+            further.broker.follow(first.broker)
             further.open(now_ms)
 
 

@@ -106,7 +106,7 @@ class Engine:
         self._loop = Loop(self._front_ends)
         self._client_id = ClientId(self._loop, sender_settings.get("client_id"))
         self.refused: list[int] = list(self._front_ends.refused)
-        self.transactions = TransactionTable(self._front_ends)
+        self._transaction_table = TransactionTable(self._front_ends)
         self._tasks = Tasks(_now_ms(), log)
         backoff = backoff_between(sender_settings, "retry_backoff_ms", "retry_backoff_max_ms", PAUSE_MIN_MS)
         self._cluster = ClusterMetadata(
@@ -144,7 +144,7 @@ class Engine:
         steady = ExponentialBackoff(pause_ms, pause_ms)
         call_ms = max(int(sender_settings["request_timeout_ms"]), CALL_MIN_MS)
         calls = Calls(*brokers, call_ms, steady)
-        self._transactions = Transactions(self.transactions, calls, self._tasks, features, steady, log)
+        self._transactions = Transactions(self._transaction_table, calls, self._tasks, features, steady, log)
         self._loop.watch(self._helper.fd)
         self._violations = Violations(self._front_ends, self._metadata)
         self._handlers = self._make_handlers()

@@ -106,7 +106,7 @@ class Metadata:
             self._cluster.want(name, now_ms)
             self._requests.add_unknown(name)
         self._idle.add(self._loop.topics(), now_ms + self._cluster.max_idle_ms)
-        self._report.changed = False
+        self._report.take_changed()
 
     # ------------------------------------------------------------ topics of front-ends
 
@@ -161,7 +161,7 @@ class Metadata:
     def _request(self, now_ms: int) -> int:
         """Send a request for metadata if that is due. Return in how many ms something is due again."""
         cluster = self._cluster
-        if not (cluster.wanted or self._connections.users):
+        if not (cluster.wanted or self._connections.has_users):
             return NOTHING_DUE_MS
         at_ms = cluster.next_request_at(now_ms)
         if at_ms is None:
@@ -208,13 +208,13 @@ class Metadata:
         for broker in sorted(change.left_out - self._left_out):
             self._log.warning("ignoring broker %s of the metadata response: its id or port is invalid", broker)
         self._left_out = change.left_out
-        self._report.changed = True
+        self._report.set_changed()
         if change.ignored:
             return
         self._rebootstrap.end()
         self._loop.set_metadata_time()
         if not cluster.last_error:
-            self._report.last_error = ""
+            self._report.set_error("")
         if connection.broker.id < 0:
             self._connections.keep_bootstrap(connection)
         self._apply(change)
@@ -227,7 +227,8 @@ class Metadata:
                 {self._loop.partition_name(row): (leader, epoch) for row, leader, epoch in event.leaders},
                 {item["node_id"]: (item["host"], item["port"], item["rack"]) for item in endpoints},
             )
-            self._report.changed = self._report.changed or change.brokers
+            if change.brokers:
+                self._report.set_changed()
             self._apply(change)
         except Exception as error:
             self._connections.close_for(event.node, error)
@@ -256,7 +257,7 @@ class Metadata:
             return
         self._failures = self._report.failures
         if self._connections.is_refused:
-            self._report.auth_failed = self._report.changed = True
+            self._report.set_auth_failed()
             self._loop.set_auth_failed(True)
         if not self._cluster.bootstrapping and self._rebootstrap.enabled and self._connections.all_unreachable:
             self._ask_bootstrap_servers("no known broker can be used")
@@ -285,14 +286,12 @@ class Metadata:
     def publish(self) -> None:
         """Apply and publish what has changed since the last call, and wake the front-ends that wait for it."""
         report, snapshot, cluster = self._report, self._front_ends.snapshot, self._cluster
-        if report.changed:
-            report.changed = False
+        if report.take_changed():
             # before the topics, since a front-end that they wake may read it; after a takeover the predecessor's count
             # of brokers stays until this sender has learned of the cluster
             brokers = snapshot.brokers_known() if cluster.bootstrapping else len(cluster.brokers)
             snapshot.describe(brokers, self.present_error())
-            if report.auth_failed:
-                report.auth_failed = False
+            if report.take_auth_failed():
                 snapshot.publish_auth_failure()
                 self.waiters_woken += self._front_ends.wake_snapshot_waiters()
         for name in self._publish_leaders():

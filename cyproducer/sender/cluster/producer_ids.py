@@ -56,7 +56,7 @@ class ProducerIds:
     def _on_wanted(self, event: ProducerIdWanted, now_ms: int) -> None:
         if not self._is_running:
             self._is_running = True
-            self._connections.users += 1
+            self._connections.add_user()
             self._tasks.start(self._run())
 
     async def _run(self) -> None:
@@ -68,7 +68,7 @@ class ProducerIds:
             if await self._ask():
                 break
         self._is_running = False
-        self._connections.users -= 1
+        self._connections.remove_user()
 
     async def _ask(self) -> bool:
         """Ask a broker once. Return whether the loop waits no longer."""

@@ -56,14 +56,12 @@ class TlsSetup:
         if contexts.problem and contexts.problem != self._problem:
             self._log.warning("the changed files are not used: %s", contexts.problem)
         self._problem = contexts.problem
-        if broker.session_for != (context, broker.checked_host):
-            # With a session, OpenSSL does not check the certificate and its host name again.
-            broker.session, broker.session_for = None, (context, broker.checked_host)
+        session = broker.session_for(context)
         plain = socket.socket(fileno=nodes.take_descriptor(node))
         try:
             plain.setblocking(False)
             wrap = functools.partial(
-                context.wrap_bio, server_side=False, server_hostname=broker.checked_host, session=broker.session
+                context.wrap_bio, server_side=False, server_hostname=broker.checked_host, session=session
             )
             return nodes.begin_handshake(node, plain, wrap)
         except BaseException:
@@ -81,7 +79,7 @@ class TlsSetup:
     @staticmethod
     def keep_session(stream: TlsStream, broker: Broker) -> None:
         """Keep the session for the next connection. The broker has answered: with TLS 1.3 it sends the ticket late."""
-        broker.session = stream.secured.session
+        broker.keep_session(stream.secured.session)
 
     @staticmethod
     def was_refused(stream: TlsStream | None) -> bool:

@@ -17,6 +17,7 @@ from cyproducer.sender.control.ending import Ending
 from cyproducer.sender.control.facts import Facts
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer, RefusedError, read_only, refusal, resource_refusal
+from cyproducer.sender.control.quotas import UserLimits
 from cyproducer.sender.engine.native import FrontEnds
 from cyproducer.sender.handover.handover import Line
 from cyproducer.shm.native import DEBUG, LAYOUT_VERSION, crashpoint, network_namespace, time_namespace
@@ -31,9 +32,8 @@ _FDINFO_BYTES_MAX = 4096
 class Attaching:
     """Answers the requests of processes that want to attach.
 
-    regions            the descriptors of the state and the snapshot, which the engine owns
-    needs_token        whether a front-end must show a valid OAuth token first
-    standing_warnings  warnings that each new front-end gets
+    regions      the descriptors of the state and the snapshot, which the engine owns
+    needs_token  whether a front-end must show a valid OAuth token first
     """
 
     def __init__(
@@ -42,22 +42,30 @@ class Attaching:
         regions: tuple[int, int],
         line: Line,
         table: PeerTable,
+        limits: UserLimits,
         ending: Ending,
         facts: Facts,
         needs_token: bool,
     ) -> None:
         self.needs_token = needs_token
-        self.standing_warnings: list[str] = []
+        self._standing_warnings: list[str] = []
         self._front_ends = front_ends
         self._state_fd, self._snapshot_fd = regions
         self._line = line
         self._table = table
+        self._quotas = limits.quotas
+        self._unread = limits.unread
+        self._refusals = limits.refusals
         self._ending = ending
         self._facts = facts
         self._waiting_pids: set[int] = set()
         self._shortage_logged = False
         self._time_namespace = time_namespace()
         self._network_namespace = network_namespace()
+
+    def add_warning(self, text: str) -> None:
+        """Let each front-end that is attached from now on get a warning."""
+        self._standing_warnings.append(text)
 
     def attach(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> None:
         """Attach a peer, refuse it, or challenge it first. What is used of `fds` is removed from the list."""
@@ -75,13 +83,13 @@ class Attaching:
             return
         self._table.finish(peer)
         self._table.add_front_end(peer)
-        self._ending.attached_any = True
+        self._ending.on_attached()
         if not self.answer(peer, outcomes, wake):
             return
         self._table.watch_process(peer)
         self._ending.extend_idle_timeout(settings["sender_idle_timeout_ms"])
-        self._table.refusals.log(peer, logging.INFO, "attached", attach_id=peer.attach_id, app=peer.app)
-        for text in self.standing_warnings:
+        self._refusals.log(peer, logging.INFO, "attached", attach_id=peer.attach_id, app=peer.app)
+        for text in self._standing_warnings:
             peer.send({"op": "warning", "message": text})
 
     def _try(self, peer: Peer, message: dict[str, Any], fds: list[int]) -> tuple[int, int, dict[str, Any]]:
@@ -102,7 +110,7 @@ class Attaching:
         self._check_credentials(peer, message, arena_fd)
         _check_agreement(request, self._facts.public_settings)
         self._check_network(request, message.get("network_namespace", self._network_namespace))
-        self._table.quotas.check_front_end(peer)
+        self._quotas.check_front_end(peer)
         peer.keep_process(arena_fd, pidfd, self._table.front_ends.values())
         request.settings["other_user"] = not peer.is_owner
         fds.clear()
@@ -210,7 +218,7 @@ class Attaching:
         if DEBUG:
             crashpoint("attach.before-answer")
         taken = peer.send(answer, (outcomes, snapshot, wake))
-        self._table.unread.add(peer)
+        self._unread.add(peer)
         if DEBUG:
             crashpoint("attach.answered")
         for fd in (outcomes, snapshot, wake):
@@ -230,7 +238,7 @@ class Attaching:
         # Front-ends receive every warning. If each new process is refused for lack of resources, one warning is enough.
         level = logging.INFO if error.shortage and self._shortage_logged else logging.WARNING
         self._shortage_logged |= bool(error.shortage)
-        self._table.refusals.log(peer, level, "an attach was refused", why=error)
+        self._refusals.log(peer, level, "an attach was refused", why=error)
         self._table.end(peer, "refused")
 
     def _refuse_during_drain(self, peer: Peer) -> None:
@@ -241,7 +249,7 @@ class Attaching:
             self._table.end(peer, "it does not read the answer")
         elif peer.pid not in self._waiting_pids:
             self._waiting_pids.add(peer.pid)
-            self._table.refusals.log(peer, logging.INFO, "a process waits for the end of this sender")
+            self._refusals.log(peer, logging.INFO, "a process waits for the end of this sender")
 
 
 def _check_layout(message: dict[str, Any]) -> None:

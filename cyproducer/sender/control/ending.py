@@ -34,7 +34,6 @@ class Ending:
     then the front-ends that are not transactional are not released, so that they need not wait for the sender's end.
 
     idle_timeout_s  after this time without a front-end the sender ends; None: it does not end by itself
-    attached_any    whether a front-end was ever attached
     drain_until     the time limit of the drain; None: the sender does not drain
     """
 
@@ -51,7 +50,7 @@ class Ending:
         clock: Callable[[], float],
     ) -> None:
         self.idle_timeout_s = facts.idle_timeout_s
-        self.attached_any = False
+        self._attached_any = False
         self.drain_until: float | None = None
         self._front_ends = front_ends
         self._loop = loop
@@ -105,6 +104,10 @@ class Ending:
 
     # ------------------------------------------------------------------ idle
 
+    def on_attached(self) -> None:
+        """Record that a front-end was attached: the first idle time is over."""
+        self._attached_any = True
+
     def extend_idle_timeout(self, asked_ms: int) -> None:
         """Keep the longest idle timeout that a front-end has requested. A sender without one keeps none."""
         if self.idle_timeout_s is None or asked_ms / 1000 <= self.idle_timeout_s:
@@ -117,7 +120,7 @@ class Ending:
         return bool(self._front_ends.undelivered() or any(self._transactions.active().values()))
 
     def _idle_limit_s(self, timeout_s: float) -> float:
-        return timeout_s if self.attached_any else max(timeout_s, FIRST_IDLE_S)
+        return timeout_s if self._attached_any else max(timeout_s, FIRST_IDLE_S)
 
     # ------------------------------------------------------------------ drain
 

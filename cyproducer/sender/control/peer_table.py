@@ -11,7 +11,7 @@ from cyproducer.sender.cluster.metadata import Metadata
 from cyproducer.sender.cluster.violations import Violations
 from cyproducer.sender.control.listening import Listening
 from cyproducer.sender.control.peers import Peer, has_ended
-from cyproducer.sender.control.quotas import MessageBudget, Quotas, RefusalLog, UnreadDescriptors
+from cyproducer.sender.control.quotas import UserLimits
 from cyproducer.sender.control.reserve import Reserve
 from cyproducer.sender.engine.native import FrontEnds, Loop
 from cyproducer.sender.handover.handover import Line
@@ -31,9 +31,6 @@ class PeerTable:
     unfinished   the peers in their handshake, the oldest first
     front_ends   the attached ones, by attach id
     ended        meta of ended front-ends whose batches are still delivered, by attach id
-    quotas       what each user has of them
-    unread       the descriptors in answers that other users have not read
-    refusals     the log of what other users than the owner cause
     commanding   by attach id: the newest connection with commands of this transactional front-end
     """
 
@@ -47,18 +44,13 @@ class PeerTable:
         line: Line,
         reserve: Reserve,
         listening: Listening,
-        log: logging.Logger,
-        clock: Callable[[], float],
+        limits: UserLimits,
     ) -> None:
         self.peers: dict[int, Peer] = {}
         self.unfinished: dict[int, Peer] = {}
         self.front_ends: dict[int, Peer] = {}
         self.ended: dict[int, dict[str, Any]] = {}
         self.commanding: dict[int, Peer] = {}
-        self.budget = MessageBudget(loop, clock)
-        self.quotas = Quotas()
-        self.unread = UnreadDescriptors(self.quotas.descriptors)
-        self.refusals = RefusalLog(log, clock)
         self._by_pidfd: dict[int, Peer] = {}
         self._apps: OrderedDict[int, str] = OrderedDict()
         self._front_ends = front_ends
@@ -69,6 +61,10 @@ class PeerTable:
         self._line = line
         self._reserve = reserve
         self._listening = listening
+        self._quotas = limits.quotas
+        self._budget = limits.budget
+        self._unread = limits.unread
+        self._refusals = limits.refusals
 
     def add(self, peer: Peer) -> Peer | None:
         """Start to read from a connection. Return the connection that is too many for its user, or None."""
@@ -78,7 +74,7 @@ class PeerTable:
         self._loop.watch(peer.fd)
         if peer.attach_id:
             return None  # of a predecessor: add_front_end() counts it
-        return self.quotas.connect(peer)
+        return self._quotas.connect(peer)
 
     def finish(self, peer: Peer) -> None:
         """End the time limit of a peer whose handshake is over."""
@@ -93,9 +89,9 @@ class PeerTable:
         self.commanding[attach_id] = peer
         if former is peer:
             return
-        self.quotas.begin_commands(peer)
+        self._quotas.begin_commands(peer)
         if former is not None and former.commands:
-            self.quotas.end_commands(former)
+            self._quotas.end_commands(former)
         elif former is not None:
             self.end(former, HUNG_UP)
 
@@ -108,7 +104,7 @@ class PeerTable:
     def add_front_end(self, peer: Peer) -> None:
         """Add a peer that has got an attach id."""
         self.front_ends[peer.attach_id] = peer
-        self.quotas.attach(peer)
+        self._quotas.attach(peer)
         self._client_id.add(peer.client_id)
         self.remember_app(peer.attach_id, peer.app)
 
@@ -131,8 +127,8 @@ class PeerTable:
         if self.peers.pop(peer.fd, None) is None:
             return
         self.finish(peer)
-        self.budget.drop(peer.fd)
-        self.quotas.end(peer)
+        self._budget.drop(peer.fd)
+        self._quotas.end(peer)
         self._loop.unwatch(peer.fd)
         if self._by_pidfd.pop(peer.pidfd, None) is not None:
             self._loop.unwatch(peer.pidfd)
@@ -151,10 +147,10 @@ class PeerTable:
                 crashpoint("reclaim.detached")
             if peer.attach_id in self.commanding:
                 self.end(self.commanding[peer.attach_id], HUNG_UP)
-            self.refusals.log(peer, logging.INFO, "detached", attach_id=peer.attach_id, app=peer.app, why=why)
+            self._refusals.log(peer, logging.INFO, "detached", attach_id=peer.attach_id, app=peer.app, why=why)
         elif why != HUNG_UP and not peer.awaits_retry:
-            self.refusals.log(peer, logging.INFO, "a connection was closed", why=why)
-        self.unread.end(peer)
+            self._refusals.log(peer, logging.INFO, "a connection was closed", why=why)
+        self._unread.end(peer)
         peer.close()
         self._listening.on_closed_connection()
 
@@ -189,7 +185,7 @@ class PeerTable:
             peer = self.front_ends.get(attach_id)
             if peer is not None:
                 text = "a front-end broke the protocol and is detached"
-                self.refusals.log(peer, logging.WARNING, text, attach_id=attach_id, app=peer.app, why=why)
+                self._refusals.log(peer, logging.WARNING, text, attach_id=attach_id, app=peer.app, why=why)
                 text = "the sender detached this process, whose shared memory was overwritten; see the sender's log"
                 peer.send({"op": "detached", "message": text})
                 self.end(peer, "its shared memory violates the protocol")
@@ -229,4 +225,4 @@ class PeerTable:
         """Send an answer that may be too large for a message, in a memfd. Raise OSError."""
         with self._reserve.released():
             peer.send_file(f"cyproducer-{name}", json.dumps(make()).encode())
-            self.unread.add(peer)
+            self._unread.add(peer)

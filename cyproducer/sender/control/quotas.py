@@ -31,14 +31,14 @@ import struct
 import termios
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from cyproducer.observe.logfmt import fields
 from cyproducer.sender.control.peers import OWNER, STRANGERS, Peer, RefusedError
 from cyproducer.sender.engine.native import Loop
 from cyproducer.sender.system import dropped
 
-__all__ = ["UNREAD_POLL_S", "MessageBudget", "Quotas", "RefusalLog", "UnreadDescriptors"]
+__all__ = ["UNREAD_POLL_S", "MessageBudget", "Quotas", "RefusalLog", "UnreadDescriptors", "UserLimits"]
 
 OWNER_UNFINISHED_MAX = 256
 STRANGERS_MAX = 16
@@ -342,6 +342,27 @@ class UnreadDescriptors:
             for sock, _ in held:
                 dropped.drop(sock)
         self._kept.clear()
+
+
+class UserLimits(NamedTuple):
+    """All that limits the processes of other users.
+
+    quotas    what each user has
+    budget    the messages that each may send
+    unread    the descriptors in answers that other users have not read
+    refusals  the log of what other users than the owner cause
+    """
+
+    quotas: Quotas
+    budget: MessageBudget
+    unread: UnreadDescriptors
+    refusals: RefusalLog
+
+    @classmethod
+    def of(cls, loop: Loop, log: logging.Logger, clock: Callable[[], float]) -> "UserLimits":
+        """Return those of a sender with this loop."""
+        quotas = Quotas()
+        return cls(quotas, MessageBudget(loop, clock), UnreadDescriptors(quotas.descriptors), RefusalLog(log, clock))
 
 
 def _is_read(sock: socket.socket) -> bool:

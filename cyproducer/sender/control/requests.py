@@ -14,6 +14,7 @@ from cyproducer.sender.control.attaching import Attaching
 from cyproducer.sender.control.ending import Ending
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer, RefusedError, refusal
+from cyproducer.sender.control.quotas import UserLimits
 from cyproducer.sender.control.status import Status
 from cyproducer.sender.control.takeover import Takeover
 from cyproducer.sender.control.token_suppliers import TokenSuppliers
@@ -42,6 +43,7 @@ class Requests:
         queries: Queries,
         transactions: Transactions,
         table: PeerTable,
+        limits: UserLimits,
         ending: Ending,
         attaching: Attaching,
         tokens: TokenSuppliers,
@@ -54,6 +56,9 @@ class Requests:
         self._queries = queries
         self._transactions = transactions
         self._table = table
+        self._quotas = limits.quotas
+        self._budget = limits.budget
+        self._refusals = limits.refusals
         self._ending = ending
         self._attaching = attaching
         self._status = status
@@ -103,7 +108,7 @@ class Requests:
         name, is_new_topic = wanted.topic, False
         try:
             if name not in peer.wanted:
-                self._table.quotas.check_topic(peer, self._table.front_ends.values())
+                self._quotas.check_topic(peer, self._table.front_ends.values())
             is_new_topic = peer.add_wanted(name)
             self._metadata.want(peer.attach_id, name, wanted.partition)
         except (OverflowError, ValueError) as error:
@@ -111,7 +116,7 @@ class Requests:
             if not peer.refusal_logged:
                 peer.refusal_logged = True
                 text = "cannot request metadata of a topic"
-                self._table.refusals.log(peer, logging.WARNING, text, app=peer.app, topic=name, why=error)
+                self._refusals.log(peer, logging.WARNING, text, app=peer.app, topic=name, why=error)
         return is_new_topic
 
     def _ignore(self, peer: Peer, message: Message, fds: list[int]) -> None:
@@ -174,7 +179,7 @@ class Requests:
                 return  # it has hung up
             peer.send(result)
             if asks_brokers:  # such commands cannot come in a flood
-                self._table.budget.give_back(peer.fd, peer.account)
+                self._budget.give_back(peer.fd, peer.account)
             self._table.end_command(peer)
 
         self._transactions.command(attach_id, command, respond)
@@ -194,7 +199,7 @@ class Requests:
                 self._table.send_document(peer, "transactions", lambda: result)
             except (OSError, MemoryError) as error:
                 text = "a process gets no answer about transactions"
-                self._table.refusals.log(peer, logging.WARNING, text, why=error or "no memory")
+                self._refusals.log(peer, logging.WARNING, text, why=error or "no memory")
                 self._table.end(peer, "its answer could not be sent")
 
         try:

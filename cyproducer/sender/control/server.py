@@ -15,7 +15,7 @@ from cyproducer.sender.control.failures import Failures
 from cyproducer.sender.control.listening import HANDSHAKE_S, Listening
 from cyproducer.sender.control.peer_table import HUNG_UP, PeerTable
 from cyproducer.sender.control.peers import STRANGERS, Peer, refusal, resource_refusal
-from cyproducer.sender.control.quotas import UNREAD_POLL_S
+from cyproducer.sender.control.quotas import UNREAD_POLL_S, UserLimits
 from cyproducer.sender.control.requests import Requests
 from cyproducer.sender.control.reserve import Reserve
 from cyproducer.sender.control.status import Status
@@ -41,6 +41,7 @@ class ControlServer:
         reserve: Reserve,
         listening: Listening,
         table: PeerTable,
+        limits: UserLimits,
         failures: Failures,
         ending: Ending,
         tokens: TokenSuppliers,
@@ -53,6 +54,10 @@ class ControlServer:
         self.listening = listening
         self.table = table
         self._reserve = reserve
+        self._quotas = limits.quotas
+        self._budget = limits.budget
+        self._unread = limits.unread
+        self._refusals = limits.refusals
         self._failures = failures
         self._ending = ending
         self._tokens = tokens
@@ -79,8 +84,8 @@ class ControlServer:
         """Return for how many milliseconds the engine may run before turn() must be called; -1: no limit."""
         now = self._clock()
         times = [peer.deadline for peer in self.table.unfinished.values() if peer.deadline is not None]
-        times += self.table.budget.until.values()
-        if self.table.unread.keeps_any:
+        times += self._budget.until.values()
+        if self._unread.keeps_any:
             times.append(now + UNREAD_POLL_S)
         if self._tokens.next_time() < math.inf:
             times.append(self._tokens.next_time())
@@ -92,8 +97,8 @@ class ControlServer:
         return max(0, int((min(times) - now) * 1000) + 1)
 
     def _run_timers(self) -> None:
-        self.table.budget.wake()
-        self.table.unread.close_read()
+        self._budget.wake()
+        self._unread.close_read()
         self._reserve.fill()
         now = self._clock()
         for peer in [p for p in self.table.unfinished.values() if p.deadline is not None and p.deadline <= now]:
@@ -125,7 +130,7 @@ class ControlServer:
                 # The sender sends no more batches: the front-end may pass its unsent batches to the next sender.
                 peer.send({"op": "ended"})
             self.table.end(peer, "the sender is ending")
-        self.table.unread.close()
+        self._unread.close()
         dropped.wait_until_closed()  # an answer is lost if its connection ends with an unread message
         self._failures.add_left(left)
         return waiting
@@ -140,7 +145,7 @@ class ControlServer:
             surplus = self.table.add(peer)
             if surplus is not None:
                 self._handle(surplus)  # its request may have arrived: if its user's budget allows, it gets the answer
-                if self.table.quotas.counts(surplus):
+                if self._quotas.counts(surplus):
                     self.table.end(surplus, "its user has too many connections")
 
     def listen_on(self, listener: socket.socket) -> None:
@@ -172,7 +177,7 @@ class ControlServer:
             self.table.end(peer, HUNG_UP)
             return
         text = "a process was refused: --allow-uid and --allow-gid do not include it"
-        self.table.refusals.log(peer, logging.WARNING, text, gid=peer.gid)
+        self._refusals.log(peer, logging.WARNING, text, gid=peer.gid)
         peer.send(refusal("REFUSED", f"uid {peer.uid} may not use this sender (see --allow-uid, --allow-gid)"))
         self.table.end(peer, "refused")
 
@@ -181,10 +186,10 @@ class ControlServer:
             self._refuse_stranger(peer)
             return
         for _ in range(_MESSAGES_PER_TURN):
-            if not self.table.unread.may_ask(peer):
-                self.table.budget.pause(peer.fd)
+            if not self._unread.may_ask(peer):
+                self._budget.pause(peer.fd)
                 return
-            if not self.table.budget.may_begin(peer.fd, peer.account):
+            if not self._budget.may_begin(peer.fd, peer.account):
                 return
             try:
                 # A message that arrives after this look is left for the next one: it may be a "want".
@@ -212,7 +217,7 @@ class ControlServer:
             if peer.fd not in self.table.peers:
                 return
             size, peer.cost_bytes = size + peer.cost_bytes, 0
-            if not is_new_topic and not self.table.budget.may_go_on(peer.fd, peer.account, size):
+            if not is_new_topic and not self._budget.may_go_on(peer.fd, peer.account, size):
                 return
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cyproducer.host.messages import InvalidMessageError, parse_token
 from cyproducer.sender.control.peer_table import PeerTable
 from cyproducer.sender.control.peers import Peer, refusal
+from cyproducer.sender.control.quotas import RefusalLog
 from cyproducer.sender.handover.handover import Line
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class TokenSuppliers:
         self,
         tokens: "SuppliedTokens | None",
         table: PeerTable,
+        refusals: RefusalLog,
         line: Line,
         log: logging.Logger,
         clock: Callable[[], float],
@@ -39,6 +41,7 @@ class TokenSuppliers:
         self._tokens = tokens
         self._line = line
         self._table = table
+        self._refusals = refusals
         self._log = log
         self._clock = clock
         self._suppliers: list[Peer] = []  # the one that was asked longest ago comes first
@@ -105,7 +108,7 @@ class TokenSuppliers:
 
     def _refuse(self, peer: Peer, name: str, text: str) -> None:
         peer.send(refusal(name, text))
-        self._table.refusals.log(peer, logging.WARNING, "an OAuth token was refused", why=text)
+        self._refusals.log(peer, logging.WARNING, "an OAuth token was refused", why=text)
         if self._asked is peer and name == "UNCHECKED":
             self._left = 0  # no broker can be asked, so a token of the next process would not help
         if peer in self._suppliers:

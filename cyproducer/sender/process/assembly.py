@@ -14,6 +14,7 @@ from cyproducer.sender.control.facts import Facts
 from cyproducer.sender.control.failures import Failures
 from cyproducer.sender.control.listening import Listening
 from cyproducer.sender.control.peer_table import PeerTable
+from cyproducer.sender.control.quotas import UserLimits
 from cyproducer.sender.control.requests import Requests
 from cyproducer.sender.control.reserve import Reserve
 from cyproducer.sender.control.server import ControlServer, FrontEndHandler
@@ -62,17 +63,29 @@ def assemble(
     ) = parts
     reserve = Reserve()
     listening = Listening(loop, listener, reserve, facts, log, clock)
-    table = PeerTable(front_ends, loop, client_id, metadata, violations, line, reserve, listening, log, clock)
+    limits = UserLimits.of(loop, log, clock)
+    table = PeerTable(front_ends, loop, client_id, metadata, violations, line, reserve, listening, limits)
     failures = Failures(front_ends, loop, table, line, ledger, facts.failures, log)
     ending = Ending(front_ends, loop, telemetry, transactions, table, line, facts, log, clock)
-    attaching = Attaching(front_ends, regions, line, table, ending, facts, tokens is not None and facts.private)
-    suppliers = TokenSuppliers(tokens, table, line, log, clock)
+    attaching = Attaching(front_ends, regions, line, table, limits, ending, facts, tokens is not None and facts.private)
+    suppliers = TokenSuppliers(tokens, table, limits.refusals, line, log, clock)
     takeover = Takeover(front_ends, regions, tokens, table, listening, ending, attaching, failures, line, facts, log)
     status = Status(
         front_ends, loop, client_id, connections, metadata, transactions, table, ending, failures, line, facts, log
     )
     requests = Requests(
-        front_ends, metadata, telemetry, queries, transactions, table, ending, attaching, suppliers, takeover, status
+        front_ends,
+        metadata,
+        telemetry,
+        queries,
+        transactions,
+        table,
+        limits,
+        ending,
+        attaching,
+        suppliers,
+        takeover,
+        status,
     )
-    server = ControlServer(reserve, listening, table, failures, ending, suppliers, status, requests, log, clock)
+    server = ControlServer(reserve, listening, table, limits, failures, ending, suppliers, status, requests, log, clock)
     return Control(server, ending, attaching, takeover, failures, status, FrontEndHandler(table, clock))

@@ -144,7 +144,7 @@ class Serving:
         mine = files.describe(place.socket, post.identity)
         warning = files.too_many(os.path.dirname(place.description), mine)
         if warning:
-            control.attaching.standing_warnings.append(warning)
+            control.attaching.add_warning(warning)
         if not handover.restarts:
             if warning:
                 self.log.warning("%s", warning)

@@ -330,7 +330,7 @@ def test_the_number_of_a_slow_partition_is_given_back(broker, monkeypatch) -> No
 def test_a_transaction_does_not_wait_for_the_batches_of_another_one(rig, v2: bool) -> None:
     """Each producer has lanes and sequences of its own. They are freed while a batch of another one is unanswered."""
     leave_transactions_to_the_test(rig.engine)
-    table = rig.engine.transactions
+    table = rig.engine._transaction_table
     everywhere = [(rig.broker.topic, partition) for partition in range(PARTITIONS)]
     indexes = [
         rig.attach(slots=8192, transactional_id=f"id-{number}", transaction_timeout_ms=60_000)

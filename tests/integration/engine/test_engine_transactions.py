@@ -48,7 +48,7 @@ class Producer:
     ) -> None:
         self.rig = rig
         self.front_end: PlainFrontEnd = rig.attach(slots=slots, transactional_id=name, transaction_timeout_ms=60_000)
-        self.table = rig.engine.transactions
+        self.table = rig.engine._transaction_table
         self.row = self.table.row_of(self.front_end.attach_id)
         self.topic = topic_number(rig.engine, self.front_end, topic)
         self.slot = 0
@@ -262,7 +262,7 @@ def test_a_failed_transaction_sends_nothing_more(rig, producer, broker):
     flying = producer.send(b"in flight", 0)
     run_until(rig.engine, lambda: len(broker.produced) == 2)
     waiting = [producer.send(b"waiting", 0), producer.send(b"other", 1)]
-    rig.engine.transactions.fail(producer.row, errors.TRANSACTION_ABORTED)
+    rig.engine._transaction_table.fail(producer.row, errors.TRANSACTION_ABORTED)
     later = producer.send(b"later", 2)
     got = dict(producer.results(4))
     assert got.pop(flying) == 0
@@ -313,14 +313,14 @@ def test_a_batch_that_waits_for_its_retry_ends_with_the_transaction(rig, produce
 def test_an_expired_batch_fails_the_transaction(rig, broker):
     producer = Producer(rig, broker.topic)
     slow = rig.attach(transactional_id="slow", transaction_timeout_ms=60_000, delivery_timeout_ms=100)
-    row = rig.engine.transactions.row_of(slow.attach_id)
-    rig.engine.transactions.store(row, TransactionState.READY, 900, 0, 1, 0, True)
+    row = rig.engine._transaction_table.row_of(slow.attach_id)
+    rig.engine._transaction_table.store(row, TransactionState.READY, 900, 0, 1, 0, True)
     number = topic_number(rig.engine, slow, broker.topic)
     broker.faults.append(Fault(hang="appended"))
     slow.send(0, [(NOW, None, b"v")], topic=number, partition=0)
     assert rig.outcomes(slow, 1)[0][5] == errors.OUTCOME_UNKNOWN
-    assert rig.engine.transactions.read(row)._asdict()["failed"] == errors.OUTCOME_UNKNOWN
-    assert rig.engine.transactions.is_busy(row)
+    assert rig.engine._transaction_table.read(row)._asdict()["failed"] == errors.OUTCOME_UNKNOWN
+    assert rig.engine._transaction_table.is_busy(row)
     assert producer.state()[0] == TransactionState.UNINITIALIZED
 
 
@@ -356,7 +356,7 @@ def test_a_full_table_refuses_further_producers(rig):
         rig.front_ends.remove(front_end)
     with pytest.raises(OverflowError, match="1024"):
         rig.attach(slots=256, transactional_id="one more", transaction_timeout_ms=1)
-    run_until(rig.engine, lambda: rig.engine.transactions.remove(500))
+    run_until(rig.engine, lambda: rig.engine._transaction_table.remove(500))
     rig.attach(slots=256, transactional_id="one more", transaction_timeout_ms=1)
 
 
@@ -366,7 +366,7 @@ def test_a_full_table_refuses_further_producers(rig):
 def test_invalid_settings_are_refused(rig, settings):
     with pytest.raises(ValueError):
         rig.attach(transaction_timeout_ms=1, **settings)
-    assert rig.engine.transactions.rows() == []
+    assert rig.engine._transaction_table.rows() == []
 
 
 # ---------------------------------------------------------------- several front-ends in one transaction
@@ -380,7 +380,7 @@ class Participant(Producer):
         self.front_end = rig.attach(
             transactional_id=ID, transaction_timeout_ms=1, joined_transaction=[700, epoch, True], **settings
         )
-        self.table = rig.engine.transactions
+        self.table = rig.engine._transaction_table
         self.topic = topic_number(rig.engine, self.front_end, topic)
         self.slot = 0
         (self.row,) = [row for row in self.table.rows() if self.table.read(row)._asdict()["epoch"] == epoch]

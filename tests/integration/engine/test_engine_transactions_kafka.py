@@ -122,7 +122,7 @@ def test_the_transaction_of_an_ended_front_end_is_aborted_at_once(
     producer.send(b"left")
     producer.errors()
     producer.end()
-    run_until(rig.engine, lambda: len(rig.engine.transactions.rows()) == 1, 10)
+    run_until(rig.engine, lambda: len(rig.engine._transaction_table.rows()) == 1, 10)
     other.send(b"kept")
     assert other.commit()["ok"]
     assert committed(cluster, other, 1) == {b"kept"}

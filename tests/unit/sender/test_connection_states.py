@@ -1,13 +1,17 @@
 """Tests the times of connections: pauses and time limits that grow, and what resets them."""
 
+import socket
+
 import pytest
 
 from cyproducer.config.settings import Settings
 from cyproducer.sender.cluster import broker as broker_module
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.broker import Backoffs, Broker
+from cyproducer.sender.cluster.resolver import Address
 
 NOW_MS = 1_000_000
+PEER = Address(socket.AF_INET, ("127.0.0.1", 9092))
 #: What the source of a backoff returns, by the share of the delay that the jitter leaves.
 SHORTEST, EXACT = 0.0, 0.5
 
@@ -25,7 +29,7 @@ def limits(broker: Broker, attempts: int) -> list[int]:
     """Let attempts fail, and return how long each could take."""
     found = []
     for _ in range(attempts):
-        found.append(broker.begin_attempt(NOW_MS))
+        found.append(broker.begin_attempt(PEER, False, NOW_MS))
         broker.set_failed(NOW_MS)
     return found
 

@@ -78,8 +78,8 @@ def test_the_end_of_a_rate_limited_connection(sender: Sender) -> None:
     flood(noisy, same_topic)
     for _ in range(TURNS):
         sender.turn()
-    (fd,) = sender.table.budget.until
+    (fd,) = sender.table._budget.until
     sender.table.end(sender.table.peers[fd], "the test ends it")
-    assert not sender.table.budget.until
+    assert not sender.table._budget.until
     sender.turn(1)
     assert sender.engine.detached == [1]

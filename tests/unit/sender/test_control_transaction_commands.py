@@ -144,9 +144,9 @@ def test_only_a_flood_of_commands_is_paused(sender: Sender, at_once: bool) -> No
         for _, _, answer in sender.engine.commands:
             answer(ANSWER)
         sender.engine.commands.clear()
-        if sender.table.budget.until:
+        if sender.table._budget.until:
             break
-    assert bool(sender.table.budget.until) is at_once
+    assert bool(sender.table._budget.until) is at_once
 
 
 def test_a_hang_up_is_not_passed_on(sender: Sender) -> None:

@@ -65,7 +65,7 @@ def is_open(client: socket.socket) -> bool:
 @pytest.mark.parametrize("uid", [ADMITTED, STRANGER])
 def test_silent_connections_of_a_user_end_only_its_own(users: Users, uid: int) -> None:
     owners = [users.connect(os.geteuid()) for _ in range(3)]
-    most = quotas.STRANGERS_MAX if uid == STRANGER else users.sender.table.quotas.user_connections_max
+    most = quotas.STRANGERS_MAX if uid == STRANGER else users.sender.table._quotas.user_connections_max
     theirs = [users.connect(uid) for _ in range(most + 5)]
     another = users.connect(OTHER)
     assert [is_open(each) for each in theirs] == [False] * 5 + [True] * most
@@ -73,7 +73,7 @@ def test_silent_connections_of_a_user_end_only_its_own(users: Users, uid: int) -
 
 
 def test_admitted_users_share_a_limit_that_costs_who_has_most(users: Users) -> None:
-    users.sender.table.quotas.connections_max = 6
+    users.sender.table._quotas.connections_max = 6
     many = [users.connect(ADMITTED) for _ in range(5)]
     few = [users.connect(OTHER) for _ in range(2)]
     assert [is_open(each) for each in many] == [False] + [True] * 4
@@ -113,7 +113,7 @@ def send_command(users: Users, client: socket.socket, attach_id: int, number: in
 
 def test_connections_for_commands_belong_to_their_front_ends(users: Users) -> None:
     """Those of a user's transactional producers stay, whether a command is in flight or not."""
-    most = users.sender.table.quotas.user_connections_max
+    most = users.sender.table._quotas.user_connections_max
     ids = [users.attach(ADMITTED)["attach_id"] for _ in range(most + 3)]
     clients = [command(users, attach_id) for attach_id in ids]
     for _, _, answer in users.sender.engine.commands[::2]:
@@ -127,7 +127,7 @@ def test_connections_for_commands_belong_to_their_front_ends(users: Users) -> No
 
 def test_a_burst_of_commands_ends_no_connection(users: Users) -> None:
     """All connect before the sender looks at one of them."""
-    most = users.sender.table.quotas.user_connections_max
+    most = users.sender.table._quotas.user_connections_max
     ids = [users.attach(ADMITTED)["attach_id"] for _ in range(2 * most)]
     users.uid = ADMITTED
     clients = [users.sender.connect() for _ in ids]
@@ -139,7 +139,7 @@ def test_a_burst_of_commands_ends_no_connection(users: Users) -> None:
 
 
 def test_only_one_connection_for_commands_belongs_to_a_front_end(users: Users) -> None:
-    most = users.sender.table.quotas.user_connections_max
+    most = users.sender.table._quotas.user_connections_max
     attach_id = users.attach(ADMITTED)["attach_id"]
     repeated = [command(users, attach_id) for _ in range(most + 4)]
     assert [is_open(each) for each in repeated] == [False] * 3 + [True] * (most + 1)
@@ -154,7 +154,7 @@ def test_only_one_connection_for_commands_belongs_to_a_front_end(users: Users) -
 
 def test_queries_that_wait_for_brokers_are_limited(users: Users) -> None:
     """Such a connection has no time limit."""
-    most = users.sender.table.quotas.user_connections_max
+    most = users.sender.table._quotas.user_connections_max
     clients = []
     for _ in range(most + 3):
         clients.append(users.connect(ADMITTED))
@@ -165,7 +165,7 @@ def test_queries_that_wait_for_brokers_are_limited(users: Users) -> None:
 
 def test_front_ends_of_a_user_are_limited(users: Users) -> None:
     table = users.sender.table
-    table.quotas.user_front_ends_max, table.quotas.front_ends_max = 3, 5
+    table._quotas.user_front_ends_max, table._quotas.front_ends_max = 3, 5
     assert [users.attach(ADMITTED)["ok"] for _ in range(4)] == [True, True, True, False]
     refused = users.attach(ADMITTED)
     assert refused["error"] == "REFUSED" and f"3 producers of uid {ADMITTED}" in refused["message"]
@@ -355,7 +355,7 @@ def answers(client: socket.socket) -> int:
 @pytest.mark.parametrize("ended", [False, True])
 def test_descriptors_that_a_user_does_not_read_are_limited(users: Users, ended: bool) -> None:
     """They count for the sender's user, also after the connection has ended."""
-    unread = users.sender.table.unread
+    unread = users.sender.table._unread
     unread.user_max, unread.all_max = 3, 5
     before = len(os.listdir("/proc/self/fd"))
     theirs = [users.connect(ADMITTED) for _ in range(5)]
@@ -382,7 +382,7 @@ def test_descriptors_that_a_user_does_not_read_are_limited(users: Users, ended: 
 
 
 def test_a_front_end_that_does_not_read_its_answer_counts_after_its_end(users: Users) -> None:
-    unread = users.sender.table.unread
+    unread = users.sender.table._unread
     unread.user_max = 3
     users.uid = ADMITTED
     fds, message = attach_message()

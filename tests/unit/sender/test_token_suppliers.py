@@ -46,11 +46,11 @@ class Rig:
             lambda: self.now,
         )
         self.table = SimpleNamespace(peers={}, unfinished={}, finish=lambda peer: self.table.unfinished.pop(peer.fd, 0))
-        self.table.refusals = RefusalLog(logging.getLogger("test"), lambda: self.now)
         self.table.end = lambda peer, why: self.table.peers.pop(peer.fd)
         self.suppliers = TokenSuppliers(
             self.tokens if own_tokens else None,
             self.table,
+            RefusalLog(logging.getLogger("test"), lambda: self.now),
             SimpleNamespace(tell=self.told.append),
             logging.getLogger("test"),
             lambda: self.now,
