@@ -7,7 +7,10 @@ from cyproducer.host import control_messages
 from cyproducer.host.interrupts import pass_on
 from cyproducer.shm.native import disown, file_of, is_still, own
 
-__all__ = ["CommandConnection"]
+__all__ = ["TRY_LATER", "CommandConnection"]
+
+#: Errors in answers. The sender is ending, has too few resources for another connection, or does not know this process.
+TRY_LATER = ("DRAINING", "REFUSED")
 
 
 class CommandConnection:

@@ -53,17 +53,27 @@ class WebServer:
         """Return the process ids of the master and its workers."""
         return {self.process.pid, *(p.pid for p in psutil.Process(self.process.pid).children(recursive=True))}
 
-    def _youngest_s(self) -> float:
-        """Return the age of the youngest process of the server in seconds; 0 if one has just ended."""
+    def _is_settled(self) -> bool:
+        """Return whether no process of the server was just started, and all of them wait for something.
+
+        On a busy machine a process that has not begun to work is ready to run, so its age does not tell enough.
+        """
         try:
-            return time.time() - max(psutil.Process(pid).create_time() for pid in self.family())
+            for _ in range(5):
+                processes = [psutil.Process(pid) for pid in self.family()]
+                if time.time() - max(each.create_time() for each in processes) < SETTLED_S:
+                    return False
+                if any(each.status() != psutil.STATUS_SLEEPING for each in processes):
+                    return False
+                time.sleep(0.05)
         except psutil.NoSuchProcess:
-            return 0.0
+            return False
+        return True
 
     def terminate(self) -> int:
         """Send SIGTERM to the master; return its exit status, when all workers are gone."""
         # uWSGI loses the signal for a worker that it has just forked: this one still has the handler of the master.
-        wait_until(lambda: self._youngest_s() > SETTLED_S, 20, "workers that were not just started")
+        wait_until(self._is_settled, 60, "workers that were not just started")
         family = self.family()
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(30)

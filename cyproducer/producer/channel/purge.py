@@ -1,7 +1,7 @@
 """Drops the records of a channel that are in no log: those that it keeps itself, and those that its sender has."""
 
 from cyproducer import errors
-from cyproducer.host.command_connection import CommandConnection
+from cyproducer.host.command_connection import TRY_LATER, CommandConnection
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.channel.channel import Channel
 from cyproducer.producer.core.native import Session, deadline_after
@@ -14,8 +14,6 @@ _PAUSE_S = 0.02
 _SILENT = "it has not answered"
 #: So often a sender is asked that cannot be reached or refuses. The next sender follows within a second.
 _ATTEMPTS = 250
-#: The sender is ending, has too few resources for another connection, or does not know this process.
-_TRY_LATER = ("DRAINING", "REFUSED")
 
 
 def purge(channel: Channel, timeout: float | None) -> None:
@@ -84,7 +82,7 @@ def _ask(channel: Channel, session: Session, deadline: float | None) -> str:
         return "it has hung up"
     if answer.get("ok"):
         return ""
-    if answer.get("error") in _TRY_LATER:
+    if answer.get("error") in TRY_LATER:
         return str(answer.get("message"))
     raise errors.SenderUnavailableError(
         f"the sender has dropped nothing: {answer.get('message')}; if it is of an earlier version, which cannot purge, "

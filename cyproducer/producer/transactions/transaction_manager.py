@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from cyproducer import errors
 from cyproducer.error_table import error_of
 from cyproducer.host import control_messages
-from cyproducer.host.command_connection import CommandConnection
+from cyproducer.host.command_connection import TRY_LATER, CommandConnection
 from cyproducer.host.interrupts import pass_on
 from cyproducer.host.poll import wait_readable
 from cyproducer.producer.channel.channel import Channel
@@ -713,7 +713,6 @@ def _pass_over(send: RunningSend) -> None:
 # ---------------------------------------------------------------- the commands to the sender
 
 
-_TRY_LATER = ("DRAINING", "REFUSED")
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.002, 0.1
 #: Below net.core.wmem_default, which limits the size of a message.
 _MESSAGE_BYTES_MAX = 131_072
@@ -797,7 +796,7 @@ class CommandStream:
                 command = Command(before.number + 1, before.message)  # the number before is answered
                 self._monitor.replace(call, number=command.number, command=command)
                 reason = _text_of(answer)
-            elif answer is not None and answer.get("error") in _TRY_LATER:
+            elif answer is not None and answer.get("error") in TRY_LATER:
                 command = before
                 self._monitor.replace(call, command=command)
                 reason = _text_of(answer)

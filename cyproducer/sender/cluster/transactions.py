@@ -530,7 +530,9 @@ class Transactions:
 
         A successor that finds IN_TRANSACTION waits until the front-end repeats the command. One that finds
         COMMITTING_TRANSACTION sends EndTxn again (_resume) and stores READY; then the repeated command comes here. One
-        that finds READY with the command's number answers from the stored result, and this is not called.
+        that finds READY with the command's number answers from the stored result, and this is not called. If another
+        epoch must follow the commit, _end_transaction() first stores the result with ABORTING_TRANSACTION: a successor
+        answers with the result, and gets the epoch by an abort that finds nothing to abort.
         """
         if producer.state is UNINITIALIZED:  # the command began at a sender that has ended, supervisor too
             await self._resume_end(producer, command, COMMITTING_TRANSACTION)
