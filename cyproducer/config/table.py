@@ -24,6 +24,7 @@ __all__ = [
     "KIB",
     "MIB",
     "OTHER_SPELLINGS",
+    "PAUSE_MIN_MS",
     "SECURITY_BY_NAME",
     "SENDER",
     "SENT",
@@ -118,7 +119,10 @@ _LEVELS = ", ".join(f"{codec} {least} to {most}" for codec, (least, most) in COM
 BUFFER_MEMORY_MAX = 4 * GIB
 
 _LONG = "Values above 2147483647 ms (24 days) count as that."
-_SHORTEST = f"No pause is shorter than 10 ms. {_LONG}"
+#: The shortest pause before a reconnect or a retry, also if the setting is 0. A broker that refuses at once would use a
+#: whole core of the sender.
+PAUSE_MIN_MS = 10
+_SHORTEST = f"No pause is shorter than {PAUSE_MIN_MS} ms. {_LONG}"
 _PASSWORD = "a str without NUL"
 _STORE = "A file of the type PKCS12 or PEM. JKS must be converted with keytool."
 _TYPE = "The default is None: the file decides. JKS must be converted with keytool."
@@ -328,12 +332,12 @@ SETTINGS: tuple[Setting, ...] = (
     row("request_timeout_ms", 30_000, kinds.number(1), SENDER, "how long the sender waits for a broker's response",
         note="At least 1 ms: with 0, every request would expire.",
         native=Native("request_timeout_ns", "uint64_t", _NS_PER_MS)),
-    # At least 10 ms: a broker that refuses at once would use a whole core of the sender.
     row("retry_backoff_ms", 100, kinds.long(0), SENDER,
-        "the pause before the first retry, at least 10 ms; it doubles with each further retry, except of a request "
-        "about a transaction", note=_SHORTEST, native=Native("retry_backoff_ns", "uint64_t", _NS_PER_MS, least=10)),
+        f"the pause before the first retry, at least {PAUSE_MIN_MS} ms; it doubles with each further retry, except of "
+        "a request about a transaction", note=_SHORTEST,
+        native=Native("retry_backoff_ns", "uint64_t", _NS_PER_MS, least=PAUSE_MIN_MS)),
     row("retry_backoff_max_ms", 1000, kinds.long(0), SENDER, "the longest pause before a retry", note=_SHORTEST,
-        native=Native("retry_backoff_max_ns", "uint64_t", _NS_PER_MS, least=10)),
+        native=Native("retry_backoff_max_ns", "uint64_t", _NS_PER_MS, least=PAUSE_MIN_MS)),
     row("max_in_flight_requests_per_connection", 5, kinds.number(1), SENDER,
         "how many requests may be unanswered on a connection; at most 5 with idempotence",
         native=Native("max_in_flight", "uint32_t")),
@@ -376,7 +380,8 @@ SETTINGS: tuple[Setting, ...] = (
         "whether the sender pushes its metrics to brokers that request them (KIP-714)",
         note="The sender pushes the sums of all its processes."),
     row("reconnect_backoff_ms", 50, kinds.long(0), SENDER,
-        "the pause before the first reconnect, at least 10 ms; it doubles with each further reconnect", note=_SHORTEST),
+        f"the pause before the first reconnect, at least {PAUSE_MIN_MS} ms; it doubles with each further reconnect",
+        note=_SHORTEST),
     row("reconnect_backoff_max_ms", 1000, kinds.long(0), SENDER, "the longest pause before a reconnect",
         note=_SHORTEST),
     row("socket_connection_setup_timeout_ms", 10_000, kinds.long(1), SENDER,

@@ -3,16 +3,16 @@
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cyproducer.config.table import PAUSE_MIN_MS
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
 from cyproducer.sender.cluster.resolver import Address
 
 if TYPE_CHECKING:
     import ssl  # only with TLS it is imported
 
-__all__ = ["PAUSE_MIN_MS", "SAME_ERROR_LOGGED_EVERY_S", "SETUP_MIN_MS", "Backoffs", "Broker", "backoff_between"]
+__all__ = ["SAME_ERROR_LOGGED_EVERY_S", "SETUP_MIN_MS", "Backoffs", "Broker", "backoff_between"]
 
 SAME_ERROR_LOGGED_EVERY_S = 60.0
-PAUSE_MIN_MS = 10  # pause before a reconnect or a retry, also if the backoff is 0: prevents a busy loop
 SETUP_MIN_MS = 100  # the time that a connection may take, also if the setting is less: a broker must be able to answer
 
 

@@ -18,8 +18,9 @@ import random
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
+from cyproducer.config.table import PAUSE_MIN_MS
 from cyproducer.protocol.kafka_messages import ApiKey
-from cyproducer.sender.cluster.broker import PAUSE_MIN_MS, Backoffs, Broker
+from cyproducer.sender.cluster.broker import Backoffs, Broker
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata, metadata_request
 from cyproducer.sender.cluster.connection import Connection, NoAnswerError, Setup, State
 from cyproducer.sender.cluster.finalized_features import FinalizedFeatures

@@ -10,10 +10,11 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cyproducer.config.kinds import host_port
+from cyproducer.config.table import PAUSE_MIN_MS
 from cyproducer.record.compression import import_library
 from cyproducer.sender.cluster import resolver
 from cyproducer.sender.cluster.backoff import ExponentialBackoff
-from cyproducer.sender.cluster.broker import PAUSE_MIN_MS, backoff_between
+from cyproducer.sender.cluster.broker import backoff_between
 from cyproducer.sender.cluster.calls import Calls
 from cyproducer.sender.cluster.client_id import ClientId
 from cyproducer.sender.cluster.cluster_metadata import ClusterMetadata

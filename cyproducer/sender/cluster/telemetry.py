@@ -51,8 +51,7 @@ class Telemetry:
         self._next_check_ms = 0
         self._id_wanted = False
         self._logged_error = 0
-        self._telemetry = ClientTelemetry()
-        self._telemetry.enabled = self.enabled
+        self._telemetry = ClientTelemetry(self.enabled)
         self._end_by_ms: int | None = None
         self._sent: tuple[Counts, int] | None = None  # what the push in flight contains, and its time
         # Sums begin here, in ns since 1970: those of all pushes, and those of the next push with delta temporality.
@@ -87,9 +86,7 @@ class Telemetry:
         if self._end_by_ms is None:
             return
         self._end_by_ms = None
-        enabled = self._telemetry.enabled
-        self._telemetry = ClientTelemetry()
-        self._telemetry.enabled = enabled
+        self._telemetry = ClientTelemetry(self._telemetry.enabled)
         self._is_busy = False
         self._confirm()
         self._origin, self._origin_ns = self._since, self._since_ns
@@ -271,5 +268,5 @@ class Telemetry:
         self._logged_error = code
 
     def _disable(self, reason: str) -> None:
-        self._telemetry.enabled = False
+        self._telemetry.disable()
         self._log.warning("metrics are not pushed to brokers: %s", reason)

@@ -118,18 +118,17 @@ class Attaching:
             crashpoint("attach.request-read")
         attach_id, outcomes, wake = self._attach_to_engine(request, arena_fd, wake_fd)
         pid = peer.pid or request.pid  # 0: its pid is not visible from here
-        peer.meta = {
+        meta = {
             "app": request.app,
             "pid": pid,
             "slots": request.slots,
             "settings": request.settings,
             "command_key": os.urandom(_KEY_BYTES).hex(),
         }
-        self._register_for_handover(peer, attach_id, (outcomes, wake))
+        self._register_for_handover(peer, attach_id, meta, (outcomes, wake))
         if DEBUG:
             crashpoint("attach.in-handover")
-        peer.attach_id, peer.app = attach_id, request.app
-        peer.claimed_pid = request.pid
+        peer.become_front_end(attach_id, meta)
         return outcomes, wake, request.settings
 
     def _check_credentials(self, peer: Peer, message: dict[str, Any], arena_fd: int) -> None:
@@ -183,9 +182,9 @@ class Attaching:
         except (OSError, MemoryError) as error:
             raise resource_refusal(error) from None
 
-    def _register_for_handover(self, peer: Peer, attach_id: int, opened: tuple[int, int]) -> None:
+    def _register_for_handover(self, peer: Peer, attach_id: int, meta: dict[str, Any], opened: tuple[int, int]) -> None:
         """Register a front-end with the supervisor, before it gets its answer: a successor has to know of it."""
-        message = {"op": "hold", "attach_id": attach_id, "meta": peer.meta}
+        message = {"op": "hold", "attach_id": attach_id, "meta": meta}
         if self._line.give(message, (peer.fd, peer.pidfd, *self._front_ends.descriptors(attach_id))):
             return
         self._table.detach(attach_id)

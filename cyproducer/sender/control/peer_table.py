@@ -84,8 +84,7 @@ class PeerTable:
     def add_command(self, peer: Peer, attach_id: int) -> None:
         """Note a command of a front-end. Its former connection ends, unless it waits for an answer."""
         former = self.commanding.get(attach_id)
-        peer.commands_of = attach_id
-        peer.commands += 1
+        peer.begin_command(attach_id)
         self.commanding[attach_id] = peer
         if former is peer:
             return
@@ -97,7 +96,7 @@ class PeerTable:
 
     def end_command(self, peer: Peer) -> None:
         """Note that a command is answered. Its connection ends if it is not the newest one of its front-end."""
-        peer.commands -= 1
+        peer.end_command()
         if not peer.commands and self.commanding.get(peer.commands_of) is not peer:
             self.end(peer, HUNG_UP)
 

@@ -68,7 +68,7 @@ class Peer:
     """The other end of one connection, from accept to hang-up. It is a front-end if `attach_id` is not 0.
 
     pid           from the kernel; 0: the process is in a PID namespace that is not visible from here
-    claimed_pid   what the front-end's attach request says; only for logs and the status
+    meta          what the supervisor keeps of a front-end; empty if it is none
     commands_of   attach id of the transactional front-end whose commands come on this connection; 0: none has come
     commands      how many of them have no answer yet
     cost_bytes    what its last answer counts, as bytes of a message: see quotas.py
@@ -78,12 +78,10 @@ class Peer:
         self.socket = sock
         self.fd = sock.fileno()
         self.pid, self.uid, self.gid = control_messages.peer_credentials(sock)
-        self.claimed_pid = 0
         self.deadline = deadline
         self.account = OWNER if self.is_owner else self.uid
         self.attach_id = 0
         self.pidfd = -1
-        self.app = ""
         self.meta: dict[str, Any] = {}
         self.orderly = False
         self.awaits_end = False
@@ -100,6 +98,11 @@ class Peer:
         self.commands = 0
 
     @property
+    def app(self) -> str:
+        """The application of a front-end; "" if it is none."""
+        return str(self.meta.get("app", ""))
+
+    @property
     def client_id(self) -> str:
         """The setting client_id of a front-end. One that a former version has attached has sent none."""
         return str(self.meta["settings"].get("client_id", BY_NAME["client_id"].default))
@@ -112,7 +115,20 @@ class Peer:
     @property
     def shown_pid(self) -> int:
         """The process id for logs and the status."""
-        return self.pid or self.claimed_pid
+        return self.pid or self.meta.get("pid", 0)
+
+    def become_front_end(self, attach_id: int, meta: dict[str, Any]) -> None:
+        """Record that it is attached, and what the supervisor keeps of it."""
+        self.attach_id, self.meta = attach_id, meta
+
+    def begin_command(self, attach_id: int) -> None:
+        """Count a command of a front-end."""
+        self.commands_of = attach_id
+        self.commands += 1
+
+    def end_command(self) -> None:
+        """Count the answer to a command."""
+        self.commands -= 1
 
     def send_challenge(self) -> None:
         """Send what its next proof must be about."""
@@ -134,6 +150,11 @@ class Peer:
             )
         self.wanted.add(name)
         return True
+
+    def take_cost(self) -> int:
+        """Return what its last answer counts, as bytes of a message, once."""
+        cost, self.cost_bytes = self.cost_bytes, 0
+        return cost
 
     def keep_process(self, arena_fd: int, pidfd: int, others: Iterable["Peer"]) -> None:
         """Keep the pidfd. Raise RefusedError if the arena belongs to another front-end already."""
@@ -175,6 +196,11 @@ class Peer:
         """Return whether a message has arrived, not the end of the connection. Raise BlockingIOError for neither."""
         data, _, flags, _ = self.socket.recvmsg(1, 0, socket.MSG_PEEK)
         return bool(data or flags)
+
+    def let_go(self) -> None:
+        """Forget the descriptors, which belong to the supervisor from here on."""
+        self.socket.detach()
+        self.pidfd = -1
 
     def hang_up(self) -> None:
         """End the connection for all processes that hold it, also for the supervisor."""

@@ -216,7 +216,7 @@ class ControlServer:
                 control_messages.discard(fds)
             if peer.fd not in self.table.peers:
                 return
-            size, peer.cost_bytes = size + peer.cost_bytes, 0
+            size += peer.take_cost()
             if not is_new_topic and not self._budget.may_go_on(peer.fd, peer.account, size):
                 return
 

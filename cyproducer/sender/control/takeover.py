@@ -104,8 +104,8 @@ class Takeover:
     def _restore_front_end(self, held: Held) -> None:
         peer = Peer(socket.socket(fileno=held.release(CONTROL)), None)
         peer.socket.setblocking(False)
-        peer.attach_id, peer.app, peer.meta = held.attach_id, held.meta["app"], held.meta
-        peer.claimed_pid, peer.pidfd = held.meta["pid"], held.release(PIDFD)
+        peer.become_front_end(held.attach_id, held.meta)
+        peer.pidfd = held.release(PIDFD)
         self._table.add(peer)
         self._table.add_front_end(peer)
         self._table.watch_process(peer)
@@ -210,6 +210,5 @@ class Takeover:
             handover.held[attach_id] = held
         handover.waiting = [peer.fd for peer in self._table.peers.values() if peer.awaits_end]
         for peer in self._table.peers.values():
-            peer.socket.detach()
-            peer.pidfd = -1
+            peer.let_go()
         return handover

@@ -78,13 +78,17 @@ class ClientTelemetry:
     `draw` returns a random number between its two arguments.
     """
 
-    def __init__(self, draw: Callable[[float, float], float] = random.uniform) -> None:
+    def __init__(self, enabled: bool = True, draw: Callable[[float, float], float] = random.uniform) -> None:
         self.state = State.SUBSCRIPTION_NEEDED
         self.subscription: Subscription | None = None
-        self.enabled = True
+        self.enabled = enabled
         self._draw = draw
         self._from_ms: int | None = None  # the pause counts from here; None: there was no response yet
         self._pause_ms = 0
+
+    def disable(self) -> None:
+        """Send no more requests."""
+        self.enabled = False
 
     @property
     def terminating(self) -> bool:

@@ -22,7 +22,7 @@ def answer(code: int = 0, identity: uuid.UUID = ID, interval_ms: int = INTERVAL_
 
 
 def subscribed(drawn: float = 1.0, **changes: Any) -> ClientTelemetry:
-    found = ClientTelemetry(lambda low, high: drawn)
+    found = ClientTelemetry(draw=lambda low, high: drawn)
     assert found.due_ms(NOW) == 0
     found.begin()
     assert found.due_ms(NOW) is None
@@ -53,7 +53,7 @@ def test_the_first_push_comes_after_a_drawn_part_of_the_interval_and_later_ones_
 
 def test_the_number_is_drawn_from_kafkas_range() -> None:
     ranges = []
-    telemetry = ClientTelemetry(lambda low, high: ranges.append((low, high)) or 1.0)
+    telemetry = ClientTelemetry(draw=lambda low, high: ranges.append((low, high)) or 1.0)
     telemetry.begin()
     telemetry.on_subscription(answer(), NOW)
     assert ranges == [(0.5, 1.5)]
