@@ -76,6 +76,10 @@ class PeerTable:
             return None  # of a predecessor: add_front_end() counts it
         return self._quotas.connect(peer)
 
+    def has(self, peer: Peer) -> bool:
+        """Return whether the connection of the peer has not ended."""
+        return self.peers.get(peer.fd) is peer
+
     def finish(self, peer: Peer) -> None:
         """End the time limit of a peer whose handshake is over."""
         peer.deadline = None

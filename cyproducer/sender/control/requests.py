@@ -175,7 +175,7 @@ class Requests:
         asks_brokers = False
 
         def respond(result: Message) -> None:
-            if self._table.peers.get(peer.fd) is not peer:
+            if not self._table.has(peer):
                 return  # it has hung up
             peer.send(result)
             if asks_brokers:  # such commands cannot come in a flood
@@ -193,7 +193,7 @@ class Requests:
             return
 
         def respond(result: Message) -> None:
-            if self._table.peers.get(peer.fd) is not peer:
+            if not self._table.has(peer):
                 return  # it has hung up
             try:
                 self._table.send_document(peer, "transactions", lambda: result)

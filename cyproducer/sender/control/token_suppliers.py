@@ -83,7 +83,7 @@ class TokenSuppliers:
     def _on_accepted(self, peer: Peer, serves: bool, refused: "Refusal | None") -> None:
         if refused is None:
             self._hand_to_supervisor()
-        if self._table.peers.get(peer.fd) is not peer:
+        if not self._table.has(peer):
             return  # it has hung up
         if serves:
             self._add_supplier(peer)  # also if this token is refused: it may get a better one
@@ -124,7 +124,7 @@ class TokenSuppliers:
             return
         self._tokens.end_late_checks()
         now = self._clock()
-        self._suppliers = [peer for peer in self._suppliers if self._table.peers.get(peer.fd) is peer]
+        self._suppliers = [peer for peer in self._suppliers if self._table.has(peer)]
         if self._asked is not None and self._asked not in self._suppliers:
             self._on_failure(self._asked, "the process that was asked has ended")
         elif self._asked is not None and now >= self._until:

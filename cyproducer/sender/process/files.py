@@ -59,6 +59,9 @@ class Names:
 
     def __init__(self, post: Post) -> None:
         self.post = post
+        self.election = post.election
+        self.place = post.place
+        self.log = post.log
         self._writing = threading.Lock()
         self._last_problem = ""
 
@@ -70,9 +73,9 @@ class Names:
         if not self._writing.acquire(blocking=False):
             return
         try:
-            if self.post.election.holds_place():
-                mine = describe(self.post.place.socket, self.post.identity)
-                write_description(self.post.place.description, mine)
+            if self.election.holds_place():
+                mine = describe(self.place.socket, self.post.identity)
+                write_description(self.place.description, mine)
         finally:
             self._writing.release()
 
@@ -80,15 +83,15 @@ class Names:
         """Remove the files and end the lock. Wait until no thread writes the description, which would be left."""
         written = self._writing.acquire(timeout=WRITE_S)
         try:
-            self.post.election.release()
+            self.election.release()
         finally:
             if written:
                 self._writing.release()
 
     def missing(self) -> bool:
         """Return whether a file is missing, or belongs to another sender, or is no socket where the socket was."""
-        place = self.post.place
-        return not (self.post.election.holds_place() and _is_socket(place.socket) and os.path.exists(place.description))
+        place = self.place
+        return not (self.election.holds_place() and _is_socket(place.socket) and os.path.exists(place.description))
 
     def make_again(self) -> bool:
         """Create missing files again. True: there is a new listener or lock, which the sender must receive."""
@@ -128,7 +131,7 @@ class Names:
         text = f"{what}: {why}" if why else what
         if text != self._last_problem:
             self._last_problem = text
-            self.post.log.warning("%s", text, extra=fields(socket=self.post.place.socket))
+            self.log.warning("%s", text, extra=fields(socket=self.place.socket))
 
 
 def _is_socket(path: str) -> bool:

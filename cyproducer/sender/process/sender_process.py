@@ -42,6 +42,8 @@ class Serving:
     def __init__(self, post: Post, handover: Handover, peer_process: PeerProcess) -> None:
         assert peer_process.signals is not None
         self.post = post
+        self.election = post.election
+        self.relay = post.relay
         self.handover = handover
         self.signals: Signals = peer_process.signals
         self.line = Line(peer_process.socket, peer_process.pid, peer_process.pidfd)
@@ -57,7 +59,7 @@ class Serving:
         """
         os.setsid()  # only the supervisor gets signals to its process group, as from a terminal, and passes them on
         to_null(0, 1)
-        self.post.relay.forget_thread()
+        self.relay.forget_thread()
         name_process("cyp-sender")
         set_role("sender")
         with contextlib.ExitStack() as at_end:
@@ -80,8 +82,8 @@ class Serving:
         if not self.line.send_last({"op": "finished"}):
             # No supervisor is left, so this process writes the ledger of failures and the log.
             files.FailureFile(self.post, control.failures.ledger).close()
-            self.post.election.release()
-            self.post.relay.start()
+            self.election.release()
+            self.relay.start()
             self.log.info("ended")
         return None
 
@@ -200,7 +202,7 @@ class Serving:
                 self._on_signal(engine, control, str(message.get("name")))
             elif message.get("op") == "names" and len(fds) == 2:
                 lock, listener = fds
-                self.post.election.replace_lock(lock)
+                self.election.replace_lock(lock)
                 self.post.listener = socket.socket(fileno=listener)
                 control.server.listen_on(self.post.listener)
                 continue
@@ -277,7 +279,7 @@ class Serving:
     def _end(self, control: Control) -> None:
         """End the sender: remove its files first, so that no process finds it, and refuse waiting connections."""
         self.line.tell({"op": "draining", "why": "its predecessor was ending", "until": None})
-        self.post.election.unlink_names()
+        self.election.unlink_names()
         control.server.close()
 
 

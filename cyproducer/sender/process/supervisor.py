@@ -94,6 +94,9 @@ class Supervisor:
 
     def __init__(self, post: Post, handover: Handover, signals: Signals, child: Child | None, report: Report) -> None:
         self.post = post
+        self.election = post.election
+        self.place = post.place
+        self.relay = post.relay
         self.handover = handover
         self.signals = signals
         self.child = child
@@ -123,9 +126,9 @@ class Supervisor:
                 text = "`cyproducer status` will not find this sender: its description cannot be written: %s"
                 self.log.warning(text, error)
             self.failures.restore()
-            self.post.relay.start()
+            self.relay.start()
         else:  # a sender runs and is not supervised yet, so this thread must not wait for a file
-            self.post.relay.start(first=self.names.describe)
+            self.relay.start(first=self.names.describe)
             self.service_manager.ready()
         self.failures.changed()
         while not self.over:
@@ -236,7 +239,7 @@ class Supervisor:
 
     def _remove_old_files(self) -> None:
         try:
-            remove_old_files(os.path.dirname(self.post.place.description))
+            remove_old_files(os.path.dirname(self.place.description))
         except OSError as error:
             self.log.warning("cannot remove the files of ended senders: %s", error)
 
@@ -345,7 +348,7 @@ class Supervisor:
                 self.failures.changed()  # the file of failures was removed as well
         if self._names_unsent:
             try:
-                fds = self.post.election.lock_fd, self.post.listener.fileno()
+                fds = self.election.lock_fd, self.post.listener.fileno()
                 control_messages.send(child.socket, {"op": "names"}, fds)
                 self._names_unsent = False
             except OSError:
@@ -374,7 +377,7 @@ class Supervisor:
                 self.service_manager.replaced_by(pid)
                 self.log.info("replaced", extra=fields(by=pid))
                 self.over = True
-                self.post.election.forget()
+                self.election.forget()
                 self.post.listener.close()
                 self.handover.forget()
             else:

@@ -269,7 +269,7 @@ def test_what_a_supervisor_tells_its_sender(recorder: Recorder, monkeypatch: pyt
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     post = Post()
     made = Supervisor.__new__(Supervisor)
-    made.post, made.handover, made._names_unsent = post, Handover(1.0), True
+    made.post, made.election, made.handover, made._names_unsent = post, post.election, Handover(1.0), True
     made.child = Child(PeerProcess(os.getpid(), os.pidfd_open(os.getpid()), ours, None), started=True)
     made.names = SimpleNamespace(missing=lambda: False)
     made._on_signal("SIGTERM")

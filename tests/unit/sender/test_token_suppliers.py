@@ -46,6 +46,7 @@ class Rig:
             lambda: self.now,
         )
         self.table = SimpleNamespace(peers={}, unfinished={}, finish=lambda peer: self.table.unfinished.pop(peer.fd, 0))
+        self.table.has = lambda peer: self.table.peers.get(peer.fd) is peer
         self.table.end = lambda peer, why: self.table.peers.pop(peer.fd)
         self.suppliers = TokenSuppliers(
             self.tokens if own_tokens else None,
