@@ -4,7 +4,7 @@ Importing the library takes some 60 ms, and a sender with 1,024 topics has 9,000
 
     the job "metrics"   {"data": a marshalled otlp.Request} -> {"codec", "data": the payload}
                         {}: only import the library         -> {}
-                        or {"error", "imported"}; imported: whether the library could be imported
+                        or {"error", "imported"}; imported: False if the library cannot be imported
 """
 
 import marshal
@@ -66,8 +66,14 @@ def _make(question: Fields) -> Fields:
             return {}
         codec, payload = otlp.payload(otlp.Request(*marshal.loads(question["data"])))
         return {"codec": codec, "data": payload}
+    except (OSError, MemoryError) as error:  # a shortage may be over at the next push
+        return {"error": _text(error), "imported": True}
     except Exception as error:  # of a library that is not ours
-        return {"error": f"{type(error).__name__}: {error}"[:1000], "imported": imported}
+        return {"error": _text(error), "imported": imported}
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:1000]
 
 
 JOBS: dict[str, Job] = {"metrics": _make}

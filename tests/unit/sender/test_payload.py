@@ -1,5 +1,6 @@
 """Tests the payloads that the helper makes: their contents, and the errors."""
 
+import errno
 import os
 import sys
 import time
@@ -60,6 +61,17 @@ def test_a_library_whose_dependency_does_not_fit(asking: Asking, monkeypatch: py
     for asked in (asking.start(load_library(asking.helper)), made(asking)):
         with pytest.raises(LibraryError, match="VersionError: generated with protobuf 6"):
             asked.wait()
+
+
+def test_a_shortage_during_the_import_is_no_final_error(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(otlp, "load_library", refuse)
+    for asked in (asking.start(load_library(asking.helper)), made(asking)):
+        with pytest.raises(PayloadError, match="Too many open files") as caught:
+            asked.wait()
+        assert not isinstance(caught.value, LibraryError)
 
 
 def test_an_error_of_the_library_is_an_answer(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
