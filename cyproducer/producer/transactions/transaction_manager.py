@@ -847,7 +847,11 @@ class CommandStream:
             if answer is None or not session.alive:
                 connection.close()  # an answer that comes later would be taken for that to the next command
             else:
-                session.attachment.keep_command(connection)
+                try:
+                    session.attachment.keep_command(connection)
+                except BaseException:  # of a signal's handler
+                    connection.close()
+                    raise
 
 
 def _connection_of(session: Session) -> CommandConnection | None:

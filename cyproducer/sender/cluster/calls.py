@@ -173,6 +173,8 @@ class Calls:
         self, connection: Connection, broker_id: int | None, api: ApiKey, body: Body, last: int, until_ms: int
     ) -> Answer:
         name = connection.broker.name
+        if not connection.takes_requests:
+            raise self.unanswered(broker_id)
         newest = connection.version_of(api)
         if newest is None:
             raise UnsupportedError(f"broker {name} does not support {api.name}")
