@@ -19,7 +19,13 @@ from support.crashpoints import points
 from support.process import wait_until
 
 from cyproducer import KafkaProducer
-from cyproducer.errors import KafkaError, OutcomeUnknownError, TransactionAbortedError
+from cyproducer.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    OutcomeUnknownError,
+    SenderUnavailableError,
+    TransactionAbortedError,
+)
 
 TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 2.0  # as in scenario.SETTINGS
@@ -294,8 +300,14 @@ def sender_with_work_killed(scene: Scene) -> Iterator[None]:
     topic = scene.topic()
     values: list[bytes] = []
     with scene.producer(linger_ms=0) as producer:
-        futures = [producer.send(topic, b"warm")]
-        futures[0].result(TIMEOUT_S)
+        try:
+            futures = [producer.send(topic, b"warm")]
+            futures[0].result(TIMEOUT_S)
+        except (SenderUnavailableError, KafkaTimeoutError):
+            if scene.world.status() is not None:
+                raise
+            yield  # on a busy machine a request has timed out, and the sender has stopped at the point already
+            return
 
         def send() -> None:
             values.append(b"%d" % len(values))
@@ -394,17 +406,15 @@ def aborted_retry(scene: Scene) -> Iterator[None]:
         producer.begin_transaction()
         producer.send(topic, b"first").result(TIMEOUT_S)
         before = producer.metrics()["producer-metrics"]["record-retry-total"]
-        scene.cluster.pause(1)
-        goes_on = threading.Timer(REQUEST_TIMEOUT_S + 1.0, scene.cluster.resume, (1,))
-        goes_on.start()
-        try:
+        with silent_broker(scene), ThreadPoolExecutor(1) as pool:
             waiting = producer.send(topic, b"waits")
-            wait_until(lambda: producer.metrics()["producer-metrics"]["record-retry-total"] > before, 10, "a retry")
-            producer.abort_transaction(TIMEOUT_S)
-        finally:
-            goes_on.join()
-        if not isinstance(waiting.exception(TIMEOUT_S), TransactionAbortedError):
-            scene.defects.append(f"a record of an aborted transaction ended with {waiting.exception(0)!r}")
+            wait_until(lambda: producer.metrics()["producer-metrics"]["record-retry-total"] > before, 30, "a retry")
+            aborted = pool.submit(producer.abort_transaction, TIMEOUT_S)
+            error = waiting.exception(TIMEOUT_S)  # no broker is needed for it, only for the end of the transaction
+            scene.cluster.resume(1)
+            aborted.result()
+        if not isinstance(error, TransactionAbortedError):
+            scene.defects.append(f"a record of an aborted transaction ended with {error!r}")
 
     with _until_reached(scene, lambda: _transact(scene, abort)):
         yield

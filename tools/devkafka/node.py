@@ -49,6 +49,7 @@ __all__ = [
 
 HOST = "127.0.0.1"
 TIMEOUT = 30.0
+ANSWER_S = 10.0  # how long an answer about a new topic is waited for
 CLUSTER = "kafka-cluster"  # the only name of the resource CLUSTER
 # Little memory, one thread for garbage collection, and only the fast compiler: a node runs for minutes on a shared
 # machine.
@@ -373,15 +374,12 @@ class KafkaCluster:
         Use confluent_kafka's admin client if it is installed, else Kafka's TopicCommand (a JVM: about a second).
         """
         try:
-            from confluent_kafka.admin import AdminClient
-            from confluent_kafka.cimpl import NewTopic
+            import confluent_kafka.admin
         except ImportError:
             self._create_by_tool(name, partitions, replication, configs or {})
         else:
-            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-            wanted = NewTopic(name, partitions, replication, config=dict(configs or {}))
-            created = admin.create_topics([wanted], operation_timeout=timeout, request_timeout=timeout)
-            created[name].result(timeout)
+            wanted = confluent_kafka.admin.NewTopic(name, partitions, replication, config=dict(configs or {}))
+            self._create_by_client(wanted, timeout)
 
         def known(node: KafkaNode) -> bool:
             leaders = self.metadata(name, node.number).leaders
@@ -444,6 +442,28 @@ class KafkaCluster:
         if run.returncode:
             raise KafkaStartError(f"{main} failed ({run.returncode}): {(run.stderr + run.stdout).strip()[-1500:]}")
         return run
+
+    def _create_by_client(self, wanted: Any, timeout: float) -> None:
+        """Create a topic, and try again without an answer: a broker that was paused may lose a request."""
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        lost = (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT)
+        until = time.monotonic() + timeout
+        attempts = 0
+        while True:
+            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+            limits = {"operation_timeout": ANSWER_S, "request_timeout": ANSWER_S}
+            try:
+                admin.create_topics([wanted], **limits)[wanted.topic].result(timeout)
+                return
+            except KafkaException as error:
+                code = error.args[0].code()
+                if attempts and code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return  # the request without an answer has created it
+                if code not in lost or time.monotonic() >= until:
+                    raise
+            attempts += 1
 
     def _create_by_tool(self, name: str, partitions: int, replication: int, configs: Mapping[str, str]) -> None:
         settings = [part for item in configs.items() for part in ("--config", "=".join(item))]
