@@ -68,10 +68,12 @@ def test_a_sender_that_is_lost_in_the_flush_of_a_commit(sender, started, begun):
     thread = threading.Timer(0.2, lambda: die(sender))
     thread.start()
     next_sender = []
-    threading.Timer(0.5, lambda: next_sender.append(started())).start()
+    starting = threading.Timer(0.5, lambda: next_sender.append(started()))
+    starting.start()
     check_lost(begun)
     begun.abort_transaction()
     assert future.done()
+    starting.join()  # the producer may have used the next sender before it was noted
     assert next_sender[0].commands.does() == ["fail", "abort"]
 
 
