@@ -406,12 +406,12 @@ def aborted_retry(scene: Scene) -> Iterator[None]:
         producer.begin_transaction()
         producer.send(topic, b"first").result(TIMEOUT_S)
         before = producer.metrics()["producer-metrics"]["record-retry-total"]
-        with silent_broker(scene), ThreadPoolExecutor(1) as pool:
-            waiting = producer.send(topic, b"waits")
-            wait_until(lambda: producer.metrics()["producer-metrics"]["record-retry-total"] > before, 30, "a retry")
-            aborted = pool.submit(producer.abort_transaction, TIMEOUT_S)
-            error = waiting.exception(TIMEOUT_S)  # no broker is needed for it, only for the end of the transaction
-            scene.cluster.resume(1)
+        with ThreadPoolExecutor(1) as pool:
+            with silent_broker(scene):
+                waiting = producer.send(topic, b"waits")
+                wait_until(lambda: producer.metrics()["producer-metrics"]["record-retry-total"] > before, 30, "a retry")
+                aborted = pool.submit(producer.abort_transaction, TIMEOUT_S)
+                error = waiting.exception(TIMEOUT_S)  # no broker is needed for it, only for the end of the transaction
             aborted.result()
         if not isinstance(error, TransactionAbortedError):
             scene.defects.append(f"a record of an aborted transaction ended with {error!r}")

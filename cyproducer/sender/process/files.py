@@ -102,24 +102,23 @@ class Names:
             return False
 
     def _make_again(self) -> bool:
-        post = self.post
-        directory = os.path.dirname(post.place.description)
-        if post.place.is_private or not os.path.exists(directory):
+        directory = os.path.dirname(self.place.description)
+        if self.place.is_private or not os.path.exists(directory):
             problem = private_directory(directory)
             if problem:
                 raise OSError(f"{directory}: {problem}")
-        locked_again = not post.election.holds_place()
-        if locked_again and not post.election.lock_again():
+        locked_again = not self.election.holds_place()
+        if locked_again and not self.election.lock_again():
             self._report("the sender's files were removed, and new processes find another sender in its place", "")
             return False
         # With a new lock the socket is created anew as well: the existing file is that of another sender.
-        renewed = locked_again or not _is_socket(post.place.socket)
-        listener: socket.socket | None = post.election.listen(post.mode) if renewed else None
+        renewed = locked_again or not _is_socket(self.place.socket)
+        listener: socket.socket | None = self.election.listen(self.post.mode) if renewed else None
         if listener is not None:
-            post.listen_on(listener)
+            self.post.listen_on(listener)
         self._last_problem = ""
-        extra = fields(socket=post.place.socket)
-        post.log.warning("the sender's files were removed and have been created again", extra=extra)
+        extra = fields(socket=self.place.socket)
+        self.log.warning("the sender's files were removed and have been created again", extra=extra)
         try:
             self.describe()
         except OSError as error:

@@ -4,7 +4,7 @@ Importing the library takes some 60 ms, and a sender with 1,024 topics has 9,000
 
     the job "metrics"   {"data": a marshalled otlp.Request} -> {"codec", "data": the payload}
                         {}: only import the library         -> {}
-                        or {"error", "imported"}; imported: False if the library cannot be imported
+                        or {"error", "final"}; final: the library cannot be imported
 """
 
 import marshal
@@ -50,7 +50,7 @@ async def make_payload(helper: Helper, request: otlp.Request) -> Payload:
 async def _ask(helper: Helper, fields: Fields) -> Fields:
     answer = await helper.ask("metrics", fields)
     if "error" in answer:
-        raise (PayloadError if answer["imported"] else LibraryError)(answer["error"])
+        raise (LibraryError if answer["final"] else PayloadError)(answer["error"])
     return answer
 
 
@@ -67,9 +67,9 @@ def _make(question: Fields) -> Fields:
         codec, payload = otlp.payload(otlp.Request(*marshal.loads(question["data"])))
         return {"codec": codec, "data": payload}
     except (OSError, MemoryError) as error:  # a shortage may be over at the next push
-        return {"error": _text(error), "imported": True}
+        return {"error": _text(error), "final": False}
     except Exception as error:  # of a library that is not ours
-        return {"error": _text(error), "imported": imported}
+        return {"error": _text(error), "final": not imported}
 
 
 def _text(error: Exception) -> str:
