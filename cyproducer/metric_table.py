@@ -23,7 +23,8 @@ Counts = dict[str, Any]
 
 NOTHING: Reading = (0, 0, 0, 0, 0, 1_000_000)
 
-# The sensors of each kind. Their numbers are in shared memory: tools/generate.py writes them into shm/sensors.h.
+# The sensors of each kind. Their numbers are in shared memory: tools/generate.py writes them into shm/sensors.h. A new
+# one stands at the end of its tuple: `cyproducer status` also reads the counts of senders of other versions.
 
 #: What a sender counts for one front-end, and once more for all of them.
 CLIENT = (
@@ -261,6 +262,23 @@ def merged(readings: Iterable[Reading]) -> Reading:
 def merged_rows(rows: Iterable[Sequence[Reading]]) -> list[Reading]:
     """Return the readings of several rows of the same sensors as if they were one row."""
     return [merged(column) for column in zip(*rows, strict=True)]
+
+
+def of_this_version(counts: Counts) -> Counts:
+    """Return the counts of a sender of any version with the sensors of this one.
+
+    An older sender has counted nothing of later sensors. Those that only a newer one has are left out.
+    """
+
+    def fit(row: Sequence[Reading], sensors: Sequence[str]) -> list[Reading]:
+        return [*row[: len(sensors)], *[NOTHING] * (len(sensors) - len(row))]
+
+    rows = {source: fit(counts[source], _ORDER[source]) for source in ("client", "own", "network")}
+    members = {
+        source: {name: fit(row, _ORDER[source]) for name, row in counts[source].items()}
+        for source in ("nodes", "topics")
+    }
+    return {**counts, **rows, **members}
 
 
 def merged_counts(all_counts: Sequence[Counts]) -> Counts:

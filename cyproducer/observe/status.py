@@ -64,8 +64,8 @@ def status(path: str | None = None, timeout: float = ANSWER_S) -> list[dict[str,
 
 
 def _with_metrics(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Replace the counts in the senders' answers by the metrics that follow from them. A sender may be older."""
-    counts = [answer.pop("counts", None) or metric_table.nothing() for answer in answers]
+    """Replace the counts in the senders' answers by the metrics that follow from them, of senders of any version."""
+    counts = [metric_table.of_this_version(answer.pop("counts", None) or metric_table.nothing()) for answer in answers]
     host = metric_table.groups(metric_table.merged_counts(counts))["producer-metrics"] if counts else {}
     for answer, own in zip(answers, counts, strict=True):
         answer["metrics"] = {group: _for_json(values) for group, values in metric_table.groups(own).items()}

@@ -79,7 +79,7 @@ cdef class OwnMetrics:
             store_relaxed(&self.shared.times[which], load_relaxed(&self.shared.times[which]) + took_ns)
 
     cdef void set_waiting_calls(self, uint64_t calls) noexcept:
-        """Store how many calls wait for memory, for the sender."""
+        """Store how many calls wait for memory, for the metric of the sender."""
         if self.is_shared():
             store_relaxed(&self.shared.waiting, calls)
 

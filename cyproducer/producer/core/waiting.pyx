@@ -276,7 +276,7 @@ cdef class WaitQueue:
         return 0
 
     cdef void show(self) noexcept:
-        """Store how many calls wait, for the sender."""
+        """Store how many calls wait, for the metric of the sender."""
         if self.arena is not None:
             self.arena.own.set_waiting_calls(self.count)
 
