@@ -4,9 +4,10 @@ As a program, it calls its tasks: `python celery_files.py TASK COUNT PREFIX`.
 """
 
 import os
+import signal
 import sys
 
-from celery_app import app, publish, publish_and_wait
+from celery_app import TOPIC, app, producer, publish, publish_and_wait
 
 FOLDER = os.environ["CELERY_FOLDER"]
 
@@ -21,7 +22,16 @@ app.conf.update(
     task_ignore_result=True,
 )
 
+
+@app.task(name="publish_and_die")  # when this file is the program, too
+def publish_and_die(text: str) -> None:
+    """Publish the text, and end at once as by the kernel's lack of memory."""
+    producer.send(TOPIC, text.encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 if __name__ == "__main__":
-    task = {"publish": publish, "publish_and_wait": publish_and_wait}[sys.argv[1]]
+    tasks = {"publish": publish, "publish_and_wait": publish_and_wait, "publish_and_die": publish_and_die}
+    task = tasks[sys.argv[1]]
     for number in range(int(sys.argv[2])):
         task.delay(f"{sys.argv[3]} {number}")
