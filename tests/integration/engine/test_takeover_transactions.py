@@ -14,6 +14,7 @@ from kfake.scripted_broker import Fault, ScriptedBroker
 from support.build import is_debug
 from support.crashpoints import Trigger, points
 from support.engine_host import EngineEndedError, Nursery
+from support.process import wait_until
 from support.takeover_rig import TakeoverRig
 
 from cyproducer import errors
@@ -92,10 +93,12 @@ class World:
             self.epochs[index] += 1
             self.store(index, TransactionState.READY)
 
-    def abort(self) -> None:
-        """Let the transactions fail while batches are on their way, and begin the next ones."""
+    def fail(self) -> None:
         for index in range(2):
             self.ask("fail", self.rows[index], errors.TRANSACTION_ABORTED)
+
+    def abort(self) -> None:
+        """End the transactions that have failed, and begin the next ones."""
         self.settle()
         for index in range(2):
             found = self.describe(index)
@@ -132,12 +135,27 @@ def committed_round(world: World) -> None:
 
 
 def aborted_round(world: World) -> None:
+    """Let the transactions fail while batches are on their way, whatever becomes of them."""
     with world.broker.lock:
         world.broker.faults.extend([Fault(code=NOT_LEADER_OR_FOLLOWER), Fault(delay=0.05), Fault(hang="appended")])
     world.send()
+    world.fail()
     world.abort()
     with world.broker.lock:
         world.broker.faults.clear()
+
+
+def refused_round(world: World) -> None:
+    """Let the transactions fail while the broker refuses their batches: they have sequences, and are in no log."""
+    with world.broker.lock:
+        world.broker.faults.extend([Fault(code=NOT_LEADER_OR_FOLLOWER)] * 1000)
+    world.send()
+    begun = {TransactionState.IN_TRANSACTION}
+    wait_until(lambda: {world.describe(index)["state"] for index in range(2)} == begun, 30, "the first requests")
+    world.fail()
+    with world.broker.lock:
+        world.broker.faults.clear()
+    world.abort()
 
 
 @pytest.mark.skipif(not is_debug(), reason="a release build has no crash points")
@@ -151,6 +169,7 @@ def test_killed_at_a_store(world: World, trigger: Trigger, name: str, hit: int) 
         committed_round(world)
         assert world.transactional_errors() <= {0, errors.TRANSACTION_ABORTED}
         aborted_round(world)
+        refused_round(world)
     assert trigger.fired
     world.rig.check()
 
@@ -205,6 +224,7 @@ def test_killed_at_random_moments(world: World) -> None:
         with world.broker.lock:
             world.broker.faults.clear()
         if at % 3 == 2:
+            world.fail()
             world.abort()
         else:
             world.settle()
