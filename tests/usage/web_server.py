@@ -73,7 +73,11 @@ class WebServer:
     def terminate(self) -> int:
         """Send SIGTERM to the master; return its exit status, when all workers are gone."""
         # uWSGI loses the signal for a worker that it has just forked: this one still has the handler of the master.
-        wait_until(self._is_settled, 60, "workers that were not just started")
+        try:
+            wait_until(self._is_settled, 60, "workers that were not just started")
+        except AssertionError:
+            print({pid: psutil.Process(pid).as_dict(["status", "create_time", "cmdline"]) for pid in self.family()})
+            raise
         family = self.family()
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(30)

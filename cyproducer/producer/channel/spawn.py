@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import posix
 import re
 import signal
 import sys
@@ -87,7 +88,8 @@ class LimitedSenderError(Exception):
 # It calls posix_spawn with a plain interpreter: the application's handlers, locks and memory are not forked. The
 # spawned process forks once more, so that the sender is not a child of the application. The application does not have
 # to reap it, and a signal to the application's process group does not end it. A handler that reaps every child (such
-# as gunicorn's) only sees exit status 0.
+# as gunicorn's) only sees exit status 0. The functions of `os` that gevent replaces wait for its handler of SIGCHLD,
+# which misses a process that ends early: those of `posix` are used.
 
 
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
@@ -366,7 +368,7 @@ class Spawned:
     def _reap(self) -> None:
         if self.pid > 0:
             try:
-                pid, _ = os.waitpid(self.pid, os.WNOHANG)
+                pid, _ = posix.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:
                 pid = self.pid  # the application has reaped it, or ignores SIGCHLD
             if pid:
@@ -415,7 +417,7 @@ def spawn_sender(python: str, rendezvous: Rendezvous, order: dict[str, Any]) -> 
     try:
         stdin, report, stdout, log = _descriptors(order, rendezvous.log, opened)
         log_size = os.fstat(log).st_size
-        pid = os.posix_spawn(
+        pid = posix.posix_spawn(
             python,
             arguments,
             environment,

@@ -597,3 +597,22 @@ def test_greenlets_go_on_while_gevent_waits() -> None:
     """
     )
     run_script(script)
+
+
+def test_gevent_leaves_no_zombie_if_it_misses_the_signal() -> None:
+    """The process that starts the sender may end before gevent watches it, on a busy machine."""
+    script = (
+        """
+    from gevent import monkey
+    monkey.patch_all()
+    import os, signal, psutil
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    """
+        + ATTACH
+        + """
+    attachment = attach()
+    assert psutil.Process().children() == []
+    attachment.close()
+    """
+    )
+    run_script(script)
