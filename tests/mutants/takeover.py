@@ -105,4 +105,12 @@ TAKEOVER = (
         "P5",
         ("unit/cli/test_cli_status.py",),
     ),
+    Mutant(
+        "isolation-unfenced",
+        "an isolation lane takes another producer id before the broker knows its raised epoch",
+        " and not any_idempotent(lane) and not _fences(lane):\n",
+        " and not any_idempotent(lane):\n",
+        "P7",
+        ("integration/engine/test_takeover.py::test_an_isolation_lane_fences_what_its_predecessor_has_sent",),
+    ),
 )

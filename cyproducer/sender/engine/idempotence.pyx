@@ -54,6 +54,16 @@ cdef bint _has_new_identity(Core *core, Lane *lane) noexcept nogil:
     return lane.transaction != NULL and lane.idempotence.producer_epoch != lane_producer_epoch(core, lane)
 
 
+cdef bint _fences(const Lane *lane) noexcept nogil:
+    """Return whether an attempt of an older epoch may come to the broker before a batch of the present one.
+
+    Its outcome was reported as unknown. The broker refuses it as soon as it knows the epoch, so the lane keeps its
+    producer id until then. After a takeover, isolation lanes have another one.
+    """
+    return lane.transaction == NULL and lane.idempotence.producer_epoch > 0 \
+        and lane.row.identity[lane.row.current].acked_end == 0
+
+
 cdef void give_sequence(Core *core, WireBatch *wire) noexcept nogil:
     """Give a new wire batch the next sequence of its lane, which may begin with another producer id."""
     cdef Lane *lane = wire.lane
@@ -63,7 +73,7 @@ cdef void give_sequence(Core *core, WireBatch *wire) noexcept nogil:
         entry.producer_epoch = -1
         entry.base_sequence = 0
         return
-    if _has_new_identity(core, lane) and not any_idempotent(lane):
+    if _has_new_identity(core, lane) and not any_idempotent(lane) and not _fences(lane):
         begin_epoch(lane, lane_producer_id(core, lane), lane_producer_epoch(core, lane))
     entry.producer_id = lane.idempotence.producer_id
     entry.producer_epoch = lane.idempotence.producer_epoch

@@ -277,6 +277,30 @@ def test_without_retries_an_unsure_batch_is_unknown(rig, broker):
     assert rig.errors(plain) == [errors.OUTCOME_UNKNOWN]
 
 
+def test_an_isolation_lane_fences_what_its_predecessor_has_sent(rig, broker):
+    """Its producer id is new after a takeover. First the old one gets an epoch that refuses a late attempt."""
+    isolated, _ = rig.attach(delivery_timeout_ms=2000), rig.attach()
+    rig.send(isolated, 0, poison=True)
+    rig.settle()
+    rig.send(isolated, 0)
+    rig.settle()
+    with broker.lock:
+        broker.faults.extend([Fault(hang="lost")] * 50)
+    before = broker.produce_requests
+    rig.send(isolated, 0)
+    rig.stop_after(before + 1)
+    rig.engine.take_over()
+    wait_until(lambda: rig.listen() or len(rig.heard[isolated]) == 3, 30, "the end of the delivery timeout")
+    broker.clear_faults()
+    for _ in range(2):
+        rig.send(isolated, 0)
+        rig.settle()
+    assert rig.errors(isolated) == [INVALID_RECORD, 0, errors.OUTCOME_UNKNOWN, 0, 0]
+    _, before_kill, fence, after = broker.partitions[0].batches
+    assert (before_kill.producer_id, before_kill.epoch) == (fence.producer_id, fence.epoch - 1)
+    assert after.producer_id != fence.producer_id
+
+
 def test_a_delivery_timeout_goes_on_over_takeovers(rig, broker):
     """Each engine lives for less than the timeout; the batch still expires."""
     index = rig.attach(delivery_timeout_ms=1000)
