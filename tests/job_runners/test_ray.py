@@ -92,7 +92,7 @@ def test_tasks_and_actors_share_one_sender(
 ) -> None:
     """The two actors have processes of their own, and the tasks run in others."""
     with ConnectionWatch(kafka.bootstrap_servers, runtime_dir) as watch:
-        assert run(EXAMPLES / "ray_tasks.py").endswith("2200 records written\n")
+        assert "2200 records written" in run(EXAMPLES / "ray_tasks.py").splitlines()
     (sender,) = senders(runtime_dir)
     assert {pid for sample in watch.samples for pid in sample} == {sender.pid}
     assert len(attached()) >= 3
@@ -103,7 +103,8 @@ def test_tasks_and_actors_share_one_sender(
 def test_a_killed_worker_loses_nothing(
     run: Callable[..., str], kafka: KafkaCluster, topic: str, arrived: Callable[..., ReadRecords]
 ) -> None:
-    assert run(KILLED, kafka.bootstrap_servers, topic).endswith("killed\n")
+    printed = run(KILLED, kafka.bootstrap_servers, topic)
+    assert "killed" in printed.splitlines(), printed  # Ray may tell of the dead worker before or after it
     assert sorted(arrived(topic, 10_000).value) == sorted(b"%d" % number for number in range(10_000))
 
 
