@@ -60,7 +60,7 @@ class Scene:
 
     def expect_values(self, topic: str, values: list[bytes]) -> None:
         """Check that the topic holds exactly these, in this order."""
-        found = read_topic(self.cluster.bootstrap_servers, topic, len(values), timeout=5).value
+        found = read_topic(self.cluster.bootstrap_servers, topic, len(values), TIMEOUT_S).value
         if found != values:
             self.defects.append(f"topic {topic} holds {found!r:.200}, expected {values!r:.200}")
 
@@ -175,7 +175,7 @@ def too_large(scene: Scene) -> Iterator[None]:
                 if errors:
                     scene.defects.append(f"{len(errors)} records of a batch in parts: {errors[0]!r}")
                     return
-                read = read_topic(scene.cluster.bootstrap_servers, topic, 20, timeout=5)
+                read = read_topic(scene.cluster.bootstrap_servers, topic, 20, TIMEOUT_S)
                 for mine in futures:
                     offsets = [future.value.offset for future in mine]
                     values = [read.value[offset] for offset in offsets]
