@@ -484,8 +484,8 @@ cdef void reject_changed(Core *core, WireBatch *wire, const Verdict *verdict) no
 # Every refused batch leaves a gap in the sequences. To close it, all front-ends that share the sequences need a new
 # epoch. So the batches of isolated front-ends are sent under a separate producer id, unmerged, with one batch in
 # flight: a gap there affects no other batch. A front-end enters and leaves the isolation lane with nothing in flight,
-# which keeps its batches in order. It leaves after `isolation_batches` accepted batches. This number doubles with each
-# isolation.
+# which keeps its batches in order, but for a late attempt that was reported as unknown (DESIGN.md, "Refused batches and
+# sequences"). It leaves after `isolation_batches` accepted batches. This number doubles with each isolation.
 #
 # Each row of the partition table is one lane (cyp_partition_row.lane). After a takeover, a front-end with an unresolved
 # entry in an isolation lane belongs to that lane. All other front-ends start in the ordinary lane.
